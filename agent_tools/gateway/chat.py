@@ -11,10 +11,10 @@ from agent_tools.containers.records import ContainerRecord
 from agent_tools.gateway.chat_job import ChatContainer, ChatJob
 from agent_tools.gateway.chat_request import ChatRequest, read_chat_request
 from agent_tools.gateway.http import (
+    add_upstream_headers,
     answer_by,
     jobs_of,
     key_still_valid,
-    note_upstream,
     owner_of,
     raw_body,
     read_json,
@@ -35,7 +35,7 @@ async def create_completion(request: Request) -> Response:
         return await services.upstream.pass_on(request, "chat/completions", body, key_still_valid(request))
     job = await _started(request, wanted)
     answer = await answer_by(request, job, lambda: job.completion, stream=wanted.stream, named=False)
-    note_upstream(request, wanted.model, wanted.options)
+    add_upstream_headers(request, wanted.model, wanted.options)
     return answer
 
 

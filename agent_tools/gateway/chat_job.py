@@ -54,7 +54,7 @@ class ChatJob(TurnJob):
                 yield from self._composer.begin()
             chunks = list(self._composer.feed(step))
             if self.completion:
-                container.note(self.completion["choices"][0]["message"])  # before the client hears of the end
+                container.record(self.completion["choices"][0]["message"])  # before the client hears of the end
             yield from chunks
 
     def failed(self, failure: ApiError) -> Iterator[Chunk]:
@@ -90,11 +90,11 @@ class ChatContainer:
         self._is_found_again = False
         self.lease = self._leased(request.container_id)
 
-    def note(self, message: Mapping[str, Any]) -> None:
+    def record(self, message: Mapping[str, Any]) -> None:
         """Store the answer's fingerprints, so that the conversation's next request finds the container."""
         messages: Iterable[Mapping[str, Any]] = [message]
         container_id = self.lease.container_id if self.lease.has_container else ""
-        self._services.conversations.note(self._conversation, messages, container_id)
+        self._services.conversations.record(self._conversation, messages, container_id)
         self._is_found_again |= self._has_session or self._services.config.match_text or bool(message.get("tool_calls"))
 
     def close(self) -> None:

@@ -95,7 +95,7 @@ class ChunkedUploads:
                 raise invalid(f"{MAX_PENDING} uploads are incomplete: complete or cancel some.", code="too_many")
             self._shares.uploads_left(owner, size + sum(each.bytes for each in pending))
             (self._dir / id_).mkdir(mode=0o700)
-            self._note(upload)
+            self._record(upload)
         return upload
 
     def left(self, upload: ChunkedUpload) -> int:
@@ -195,7 +195,7 @@ class ChunkedUploads:
 
     def _end(self, upload: ChunkedUpload) -> ChunkedUpload:
         with self._lock:
-            self._note(upload)
+            self._record(upload)
         for part_id, _ in self._parts(upload.id):
             (self._dir / upload.id / part_id).unlink(missing_ok=True)
         return upload
@@ -208,7 +208,7 @@ class ChunkedUploads:
             return [(each.name, each.stat().st_size) for each in found if _PART_ID.fullmatch(each.name)]
         return []  # it was removed
 
-    def _note(self, upload: ChunkedUpload) -> None:
+    def _record(self, upload: ChunkedUpload) -> None:
         about = self._dir / upload.id / _ABOUT
         new = about.with_suffix(".new")
         new.write_text(json.dumps(asdict(upload)))

@@ -26,7 +26,7 @@ from agent_tools.gateway.http import (
     services_of,
 )
 from agent_tools.gateway.requests.failures import missing
-from agent_tools.gateway.requests.fields import Notes, Objects, RequestModel, read, wrong
+from agent_tools.gateway.requests.fields import Metadata, Objects, RequestModel, read, wrong
 from agent_tools.gateway.responses.history import CallHistory, messages_of_items
 from agent_tools.gateway.responses.listed_items import listed_items
 from agent_tools.gateway.responses.stored_items import resolved
@@ -45,12 +45,12 @@ def _few(items: list[Any]) -> list[Any]:
 
 
 class _NewConversation(RequestModel):
-    metadata: Notes = {}
+    metadata: Metadata = {}
     items: Annotated[Objects, AfterValidator(_few)] = []
 
 
 class _Metadata(RequestModel):
-    metadata: Notes
+    metadata: Metadata
 
 
 async def create_conversation(request: Request) -> Response:
@@ -61,9 +61,9 @@ async def create_conversation(request: Request) -> Response:
     )
 
 
-def _create(services: Services, owner: str, notes: JsonObject, given: list[JsonObject]) -> JsonObject:
+def _create(services: Services, owner: str, metadata: JsonObject, given: list[JsonObject]) -> JsonObject:
     items = _items(services, owner, given)
-    return conversation_shown(services.stored_conversations.create(owner, notes, items))
+    return conversation_shown(services.stored_conversations.create(owner, metadata, items))
 
 
 def retrieve_conversation(request: Request) -> Response:
@@ -76,10 +76,10 @@ async def update_conversation(request: Request) -> Response:
     return JsonResponse(await run_in_threadpool(_update, request, read(_Metadata, await json_object(request)).metadata))
 
 
-def _update(request: Request, notes: JsonObject) -> JsonObject:
+def _update(request: Request, metadata: JsonObject) -> JsonObject:
     found = _found(request)
-    _conversations(request).rename(found.id, notes)
-    return {**conversation_shown(found), "metadata": notes}
+    _conversations(request).rename(found.id, metadata)
+    return {**conversation_shown(found), "metadata": metadata}
 
 
 def delete_conversation(request: Request) -> Response:

@@ -87,7 +87,7 @@ def owner_of(request: HTTPConnection) -> str:
     return str(request.scope["owner"])
 
 
-def note_request(
+def record_request(
     services: Services, scope: Scope, status: int, started: float, *, method: str = "WEBSOCKET", route: str = ""
 ) -> None:
     """Count and log a request that has ended and began at `started` (monotonic); `route` names its endpoint."""
@@ -125,7 +125,7 @@ async def answer_by(
     return EventStreamResponse(job.log, abandon, heartbeat=services_of(request).config.heartbeat, **how)
 
 
-def note_upstream(request: Request, model: str, options: Iterable[str], ignored: Sequence[str] = ()) -> None:
+def add_upstream_headers(request: Request, model: str, options: Iterable[str], ignored: Sequence[str] = ()) -> None:
     """Add headers to the answer for parts of the request that the model server does not get.
 
     `X-Agent-Tools-Ignored` has the fields that are not sent, including `options` that the server refuses;
@@ -135,9 +135,9 @@ def note_upstream(request: Request, model: str, options: Iterable[str], ignored:
     profile = upstream.learned(model, upstream.key(request.headers))
     names = [name for name in (*ignored, *sorted(profile.left_out.intersection(options))) if _FIELD.fullmatch(name)]
     if names:
-        request.scope["notes"]["x-agent-tools-ignored"] = ", ".join(names[:MAX_IGNORED])
+        request.scope["extra_headers"]["x-agent-tools-ignored"] = ", ".join(names[:MAX_IGNORED])
     if profile.tools == "prompted":
-        request.scope["notes"]["x-agent-tools-calls"] = "prompted"
+        request.scope["extra_headers"]["x-agent-tools-calls"] = "prompted"
 
 
 async def raw_body(request: Request) -> bytes:

@@ -71,7 +71,7 @@ class GatewayMembership:
             _log.warning("this gateway could not write a heartbeat for too long: others took its place")
             self._store.add_if_new(replace(self._row, seen_at=now))
         rows = [row for row in self._store.find(GatewayRow) if row.id != self.id]
-        self._note_gap()
+        self._record_gap()
         with self._lock:
             self._others = {row.id: row for row in rows if not self._is_gone(row, now)}
         for row in rows:
@@ -102,7 +102,7 @@ class GatewayMembership:
         row = known or self._store.get(GatewayRow, id_)
         return row.address if row and row.id != self.id and not self._is_gone(row, time.time()) else ""
 
-    def _note_gap(self) -> None:
+    def _record_gap(self) -> None:
         """Give the others more time after this gateway's heartbeats failed: the database failed for all."""
         now = time.monotonic()
         if now - self._beat_at > MAX_SILENCE / 2:

@@ -20,7 +20,7 @@ from agent_tools.bodies.connections import EndingConnection
 from agent_tools.containers.ids import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import ANTHROPIC
-from agent_tools.gateway.http import JsonResponse, note_request
+from agent_tools.gateway.http import JsonResponse, record_request
 from agent_tools.gateway.log import request_id
 from agent_tools.gateway.requests.auth import AcceptedKey, key_of
 from agent_tools.gateway.requests.body import Body, unpacked
@@ -77,7 +77,7 @@ class GatewayMiddleware:
             return
         body = Body(ending.receive, services.config, Headers(scope=scope))
         answer = _Sender(ending.send, body)
-        scope["notes"] = answer.notes
+        scope["extra_headers"] = answer.extra_headers
         received: object = body
         started = time.monotonic()
         if services.tracing:
@@ -93,19 +93,19 @@ class GatewayMiddleware:
                 if is_socket:
                     await self._app(scope, ending.receive, answer)
                 else:
-                    scope, received = unpacked(scope, body, services.unpacked)
+                    scope, received = unpacked(scope, body, services.decompression_budget)
                     await self._app(scope, received, answer)
             except Exception as exc:
                 if isinstance(exc, Refusal):
                     services.metrics.security(exc.event)
                 if answer.status:
                     raise
-                response = failed(exc, scope["path"], partial(_note_failure, services, scope))
+                response = failed(exc, scope["path"], partial(_record_failure, services, scope))
                 response = _challenged(response, services, scope, door)
                 await response(scope, receive, answer)
             finally:
-                services.unpacked.give_back(received)
-        note_request(services, scope, answer.status, started, method=scope.get("method", "GET"))
+                services.decompression_budget.release(received)
+        record_request(services, scope, answer.status, started, method=scope.get("method", "GET"))
 
     def _door(self, scope: Scope) -> str:
         """Return the path of the mount that a request is for, '' for none. It is logged in place of one with a key."""
@@ -129,7 +129,7 @@ class GatewayMiddleware:
             else:
                 with suppress(WebSocketDisconnect):  # the client left before it was answered
                     await self._app(scope, ending.receive, ending.send)
-        note_request(services, scope, 101 if "owner" in scope else 401, started)
+        record_request(services, scope, 101 if "owner" in scope else 401, started)
 
 
 def failed(exc: Exception, path: str = "", note: Callable[[ApiError], None] = lambda _: None) -> Response:
@@ -147,7 +147,7 @@ def failed(exc: Exception, path: str = "", note: Callable[[ApiError], None] = la
     return JsonResponse(body, error.status, error.headers)
 
 
-def _note_failure(services: Services, scope: Scope, error: ApiError) -> None:
+def _record_failure(services: Services, scope: Scope, error: ApiError) -> None:
     if scope.get("owner"):
         services.failures.refused(error, scope["key_name"], scope["user"])
 
@@ -246,13 +246,13 @@ class _Sender:
         self._send = send
         self._body = body
         self.status = 0
-        self.notes: dict[str, str] = {}  # further headers, which routes add
+        self.extra_headers: dict[str, str] = {}  # further headers, which routes add
 
     async def __call__(self, message: Message) -> None:
         if message["type"] in _BEGINNINGS:
             self.status = message.get("status", 101)
             headers = [*message.get("headers", ()), (b"x-request-id", request_id.get().encode())]
-            headers += [(name.encode(), value.encode()) for name, value in self.notes.items()]
+            headers += [(name.encode(), value.encode()) for name, value in self.extra_headers.items()]
             if message["type"] == "http.response.start" and not self._body.is_read:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}

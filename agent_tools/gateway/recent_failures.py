@@ -38,7 +38,7 @@ class RecentFailures:
         self._kept: dict[_Kind, RecentFailure] = {}  # the latest last
         self._noted: WeakSet[ApiError] = WeakSet()  # a job's failure is raised by its request, too
 
-    def note(self, kind: str, reason: str, key: str, user: str = "", container: str = "") -> None:
+    def record(self, kind: str, reason: str, key: str, user: str = "", container: str = "") -> None:
         """Note a failure of a key, or of a user."""
         place = key, user, kind, one_line(reason)[:MAX_REASON]
         with self._lock:
@@ -54,7 +54,7 @@ class RecentFailures:
             is_new = error not in self._noted
             self._noted.add(error)
         if is_new and error.status >= LEAST_STATUS:
-            self.note(str(error.status), error.message, key, user)
+            self.record(str(error.status), error.message, key, user)
 
     def all(self) -> list[dict[str, object]]:
         """Return the failures as JSON, the latest first."""

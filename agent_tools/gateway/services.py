@@ -144,7 +144,7 @@ class Services:
         most = config.max_connections
         too_many = partial(busy, 429, "Your key has too many requests in progress; end some, or try again later.", 5)
         self.in_progress = InProgress(most, config.most_of_key(most), too_many)
-        self.unpacked = DecompressionBudget(config.max_unpacked_bytes)
+        self.decompression_budget = DecompressionBudget(config.max_unpacked_bytes)
 
     def _have_containers(self, undo: ExitStack) -> None:
         """Make the services for containers and files, and for finding their conversations."""
@@ -185,7 +185,7 @@ class Services:
             self.usage.ran(container, names, run)
             self.metrics.ran(names["key"], run)
         if run.outcome in FAILED:
-            self.failures.note(run.outcome, run.reason, **names, container=container.id)
+            self.failures.record(run.outcome, run.reason, **names, container=container.id)
 
     def job_failed(self, owner: str, failure: ApiError) -> None:
         """Note why a job failed."""
@@ -202,7 +202,7 @@ class Services:
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
         parts += [self.chunked.sweep, self.recent_fields.sweep, partial(sweep_copies, self.config, self.store)]
-        parts += [self.conversations.note_again, self.stored_conversations.sweep]
+        parts += [self.conversations.record_again, self.stored_conversations.sweep]
         parts += [partial(self._forget_old, kind, self.config.retention) for kind in _FORGOTTEN]
         parts.append(partial(self._forget_old, UsageRow, KEPT_SECONDS))
         failed = sum(failures(part) for part in parts)

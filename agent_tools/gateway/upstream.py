@@ -104,7 +104,7 @@ class Upstream:
         """The upstream has lately had no /v1/messages."""
         return time.monotonic() - self._lacks_messages_at < LACK_AGE
 
-    def note_no_messages(self) -> None:
+    def record_no_messages(self) -> None:
         """Note that the upstream has no /v1/messages, but answers chat completions for the same request."""
         if not self.has_no_messages:
             self._lacks_messages_at = time.monotonic()

@@ -227,7 +227,7 @@ class SessionBox:
                 await self._ready()
                 result = await method(**given)
                 for memory in self._memories:
-                    await memory.take(self._sandbox)
+                    await memory.pull(self._sandbox)
             except OSError as exc:
                 raise ToolError(f"{method.__name__}: {given.get('file_path', '')}: {exc.strerror or exc}") from exc
             except AgentToolsError as exc:
@@ -250,7 +250,7 @@ class SessionBox:
                     await self._sandbox.run_command("ln -sfn /skills skills")
                 self._has_started = True
         for memory in self._memories:
-            await memory.give(self._sandbox)
+            await memory.push(self._sandbox)
 
     def _end_late(self) -> None:
         self._closing = asyncio.ensure_future(self.close())

@@ -50,7 +50,7 @@ class MemoryFolder:
             return None
         return posixpath.normpath(f"{self._folder}/{given[len(str(self.root)) :]}")
 
-    async def give(self, sandbox: AsyncSandbox) -> None:
+    async def push(self, sandbox: AsyncSandbox) -> None:
         """Copy what is new on the host into the sandbox, and remove there what is gone."""
         found = await asyncio.to_thread(self._read)
         for name in [name for name, data in found.items() if self._known.get(name) != data]:
@@ -60,7 +60,7 @@ class MemoryFolder:
                 await sandbox.remove(f"{self._folder}/{name}")
         self._known = found
 
-    async def take(self, sandbox: AsyncSandbox) -> None:
+    async def pull(self, sandbox: AsyncSandbox) -> None:
         """Copy what code has changed to the host. What cannot be copied stays as it is there."""
         if self.is_read_only:
             return

@@ -76,7 +76,7 @@ class Dialogue:
     # -- messages of clients
     # ---------------------------------------------------------------------------------------------
 
-    def take(self, request: ClientRequest) -> None:
+    def handle(self, request: ClientRequest) -> None:
         """Take in a message of a client."""
         if request.refusal:
             self._refuse(request, _error("ValueError", request.refusal))

@@ -102,6 +102,6 @@ class KernelLife:
                     dialogue.welcome(frames[0][1:])
                 continue
             try:
-                dialogue.take(wire.read(channel, frames))
+                dialogue.handle(wire.read(channel, frames))
             except BadRequest as exc:
                 log.warning("A client sent %s.", exc)

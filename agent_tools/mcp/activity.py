@@ -149,7 +149,7 @@ class CodeActivity(Activity):
             if isinstance(output, Stream):
                 self._tail = (self._tail + output.text)[-TAIL:]
 
-    def take(self) -> tuple[tuple[Output, ...], Execution | None]:
+    def take_new(self) -> tuple[tuple[Output, ...], Execution | None]:
         """Return the new, settled outputs, and the whole execution once it has ended."""
         with self._lock:
             new, self._new = self._new, Settling()
@@ -183,7 +183,7 @@ class CommandActivity(Activity):
         with self._lock:
             return {"stdout": self._output.text("stdout"), "stderr": self._output.text("stderr")}
 
-    def take(self) -> tuple[str, str, CommandResult | None]:
+    def take_new(self) -> tuple[str, str, CommandResult | None]:
         """Return the new text of both streams, and the result once it has ended."""
         with self._lock:
             new, self._new = self._new, {"stdout": "", "stderr": ""}

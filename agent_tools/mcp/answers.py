@@ -62,7 +62,7 @@ def mime_of(path: str) -> str:
 
 
 def _code(run: CodeActivity, *, whole: bool) -> CallToolResult:
-    outputs, execution = (run.execution.outputs, run.execution) if whole and run.execution else run.take()
+    outputs, execution = (run.execution.outputs, run.execution) if whole and run.execution else run.take_new()
     new = Execution(outputs, changed=execution.changed if execution else Changes())
     error = new.error
     files = files_of(run.place.container, new.changes)
@@ -93,7 +93,7 @@ def _code(run: CodeActivity, *, whole: bool) -> CallToolResult:
 
 
 def _command(run: CommandActivity, *, whole: bool) -> CallToolResult:
-    stdout, stderr, result = (run.texts["stdout"], run.texts["stderr"], run.result) if whole else run.take()
+    stdout, stderr, result = (run.texts["stdout"], run.texts["stderr"], run.result) if whole else run.take_new()
     ran = Ran(
         container=run.place.container,
         status="done" if result else "running",

@@ -41,8 +41,8 @@ class Office:
             with containers.use(row.id) as (sandbox, _):
                 sandbox.run_code("x = 1")
         failures = self.gateway.services.failures
-        failures.note("429", "This key may send 60 requests in a minute; try again later.", "students", MARKUP)
-        failures.note("died", "memory", "alice", container=row.id)
+        failures.record("429", "This key may send 60 requests in a minute; try again later.", "students", MARKUP)
+        failures.record("died", "memory", "alice", container=row.id)
         numbers = {"runs": 1_204, "milliseconds": 5_000_000, "bytes_in": 10**6, "input_tokens": 88_000}
         day = time.strftime("%Y-%m-%d", time.gmtime())
         names = {"id": "1", "created_at": time.time(), "day": day, "owner": owner, "key_name": "students"}

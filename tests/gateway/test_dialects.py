@@ -244,15 +244,15 @@ def test_fields_of_a_server_go_back_with_items_that_are_stored_nowhere(new: New,
 def test_fields_that_are_stored_nowhere_are_bounded_in_size_and_time() -> None:
     now = [0.0]
     recent = RecentFields(most=20, clock=lambda: now[0])
-    recent.note({"a": "1234567", "b": "1234567"})
-    recent.note({"a": "7654321"})
-    recent.note({"c": "1234567"})
+    recent.record({"a": "1234567", "b": "1234567"})
+    recent.record({"a": "7654321"})
+    recent.record({"c": "1234567"})
     assert recent.find("abc") == {"a": "7654321", "c": "1234567"}
     now[0] = LIFETIME + 1
-    recent.note({"d": "1"})
+    recent.record({"d": "1"})
     recent.sweep()
     assert recent.find("abcd") == {"d": "1"}
-    recent.note({"e": "1" * 100})
+    recent.record({"e": "1" * 100})
     assert recent.find("abcde") == {}
 
 

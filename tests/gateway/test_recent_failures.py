@@ -8,9 +8,9 @@ from agent_tools.gateway.requests.failures import ApiError, invalid
 
 def test_a_key_with_many_failures_hides_no_others_and_the_list_is_bounded() -> None:
     failures = RecentFailures(lambda: 5.0)
-    failures.note("died", "memory", "alice", container="c")
+    failures.record("died", "memory", "alice", container="c")
     for number in range(1_000):
-        failures.note("502", f"reason {number}\n{'x' * 1_000}", "loud", user=f"u{number}")
+        failures.record("502", f"reason {number}\n{'x' * 1_000}", "loud", user=f"u{number}")
     alice, *_ = (each for each in failures.all() if each["key"] == "alice")
     assert alice == {
         "key": "alice",
@@ -25,7 +25,7 @@ def test_a_key_with_many_failures_hides_no_others_and_the_list_is_bounded() -> N
     assert (len(loud), loud[0][:10], max(map(len, loud))) == (MAX_OF_KEY, "reason 999", MAX_REASON)
     assert "\n" not in loud[0]
     for number in range(1_000):
-        failures.note("502", "reason", f"key-{number}")
+        failures.record("502", "reason", f"key-{number}")
     assert len(failures.all()) == MAX_FAILURES
 
 

@@ -185,7 +185,7 @@ def test_a_completion_ends_as_it_should(
 class Broken(RecognisedConversations):
     """Fails in a way that nobody expects."""
 
-    def note(self, *_: Any) -> None:
+    def record(self, *_: Any) -> None:
         raise RuntimeError("never seen before")
 
 

@@ -17,10 +17,10 @@ from agent_tools.gateway.anthropic.request import MessagesRequest, read_messages
 from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.http import (
     JsonResponse,
+    add_upstream_headers,
     answer_by,
     jobs_of,
     key_still_valid,
-    note_upstream,
     owner_of,
     raw_body,
     read_json,
@@ -47,8 +47,8 @@ async def create_message(request: Request) -> Response:
     jobs.follow(job, await jobs.enter(owner, needs_sandbox=False))
     is_streamed, whole = wanted.stream, lambda: job.composer.message
     answer = await answer_by(request, job, whole, stream=is_streamed, end=b"", sign_of_life=_PING)
-    services.upstream.note_no_messages()
-    note_upstream(request, wanted.model, wanted.options)
+    services.upstream.record_no_messages()
+    add_upstream_headers(request, wanted.model, wanted.options)
     return answer
 
 

@@ -23,7 +23,7 @@ class RecentFields:
         self._known: OrderedDict[str, tuple[float, str]] = OrderedDict()  # with their times, the oldest first
         self._chars = 0
 
-    def note(self, fields: Mapping[str, str]) -> None:
+    def record(self, fields: Mapping[str, str]) -> None:
         """Remember fields; the oldest are forgotten if there are too many."""
         with self._lock:
             for key, text in fields.items():

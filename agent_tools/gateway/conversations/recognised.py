@@ -119,7 +119,7 @@ class RecognisedConversations:
 
     # -- its answer ---------------------------------------------------------------------------------------------------
 
-    def note(
+    def record(
         self, conversation: ConversationFingerprint, answer: Iterable[Mapping[str, Any]], container_id: str
     ) -> None:
         """Store the fingerprints of an answer's items or messages; retry later if the store fails."""
@@ -128,9 +128,9 @@ class RecognisedConversations:
                 _log.error("the database is unreachable: the container of a conversation will not be found again")
             self._unnoted.append(_Note(conversation, conversation.answered(answer), container_id))
         with suppress(StoreError):
-            self.note_again()
+            self.record_again()
 
-    def note_again(self) -> None:
+    def record_again(self) -> None:
         """Retry the notes that the store rejected before.
 
         Raises:
@@ -143,7 +143,7 @@ class RecognisedConversations:
                 latest = (
                     (note.fingerprints.session,) if is_start else (note.fingerprints.session, note.fingerprints.cache)
                 )
-                self._note(note.fingerprints, note.container_id, latest, note.conversation.identity.owner)
+                self._record(note.fingerprints, note.container_id, latest, note.conversation.identity.owner)
                 is_noted = True
             finally:
                 self._settle(note, is_noted=is_noted)
@@ -177,9 +177,9 @@ class RecognisedConversations:
                     raise StoreError("The database does not answer; try again later.")
                 if not are_about(self._unnoted):
                     return
-            self.note_again()
+            self.record_again()
 
-    def _note(self, fingerprints: Fingerprints, container_id: str, latest: tuple[str, ...], owner: str) -> None:
+    def _record(self, fingerprints: Fingerprints, container_id: str, latest: tuple[str, ...], owner: str) -> None:
         """Store them; for the fingerprints in `latest`, the newest container counts."""
         first = (
             *fingerprints.calls,
@@ -196,7 +196,7 @@ class RecognisedConversations:
             if each not in known
         ]
         if not self._store.add_if_new(*fresh):  # another request has just noted one of them
-            self._note(fingerprints, container_id, latest, owner)
+            self._record(fingerprints, container_id, latest, owner)
             return
         for row in known.values():
             is_anothers = row.id == fingerprints.cache and row.id not in latest  # which began alike, perhaps just now

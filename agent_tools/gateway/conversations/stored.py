@@ -59,7 +59,7 @@ class StoredConversations:
         self._store = store
         self._shares = shares
 
-    def create(self, owner: str, notes: JsonObject, items: Sequence[JsonObject]) -> StoredConversation:
+    def create(self, owner: str, metadata: JsonObject, items: Sequence[JsonObject]) -> StoredConversation:
         """Make a conversation of items that have ids.
 
         Raises:
@@ -71,7 +71,7 @@ class StoredConversations:
             raise full(f"You have {most:,} conversations, the maximum. {_MEND}")
         now = time.time()
         made = StoredConversation(
-            id=new_id("conv"), owner=owner, created_at=now, used_at=now, notes=packed(notes), container_id=None
+            id=new_id("conv"), owner=owner, created_at=now, used_at=now, metadata=packed(metadata), container_id=None
         )
         self.check_room(owner, "", items)
         self._store.add(made, *self._rows(made, items, ServerOnlyFields()))
@@ -202,9 +202,9 @@ class StoredConversations:
         if not self._store.delete(ConversationItem, conversation_id=id_, item_id=item_id):
             raise not_found("conversation item", item_id)
 
-    def rename(self, id_: str, notes: Mapping[str, Any]) -> None:
+    def rename(self, id_: str, metadata: Mapping[str, Any]) -> None:
         """Change the metadata."""
-        self._store.change(StoredConversation, id_, notes=packed(notes), used_at=time.time())
+        self._store.change(StoredConversation, id_, metadata=packed(metadata), used_at=time.time())
 
     def touch(self, id_: str) -> None:
         """Note that a conversation is used now."""
@@ -239,5 +239,5 @@ def conversation_shown(row: StoredConversation) -> JsonObject:
         "id": row.id,
         "object": "conversation",
         "created_at": int(row.created_at),
-        "metadata": json.loads(row.notes),
+        "metadata": json.loads(row.metadata),
     }

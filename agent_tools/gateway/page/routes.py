@@ -140,7 +140,7 @@ def _state(request: Request) -> JsonObject:
 def chats(request: Request) -> Response:
     """GET /page/chats: the owner's conversations on this page, the one used last first."""
     rows = services_of(request).store.newest(StoredConversation, MAX_CHATS, owner=owner_of(request))
-    found = [(row, json.loads(row.notes)) for row in sorted(rows, key=lambda row: row.used_at, reverse=True)]
+    found = [(row, json.loads(row.metadata)) for row in sorted(rows, key=lambda row: row.used_at, reverse=True)]
     shown = [{"id": row.id, "used_at": row.used_at, "notes": notes} for row, notes in found if _CHAT in notes]
     return JsonResponse({"chats": shown, "now": time.time()})
 
@@ -149,7 +149,7 @@ def container_of_chat(request: Request) -> Response:
     """GET /page/chats/{id}/container: the container that a conversation made, also for files that no code has read."""
     store, owner, id_ = services_of(request).store, owner_of(request), request.path_params["id"]
     row = store.get(StoredConversation, id_, owner=owner)
-    last = str(json.loads(row.notes).get(_CHAT) or "") if row else ""
+    last = str(json.loads(row.metadata).get(_CHAT) or "") if row else ""
     return JsonResponse({"container": _container_made(store, owner, id_, last)})
 
 

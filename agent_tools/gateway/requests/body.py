@@ -57,7 +57,7 @@ class DecompressionBudget:
         self._most = most
         self._of_each: dict[object, int] = {}
 
-    def take(self, body: object, size: int) -> None:
+    def count(self, body: object, size: int) -> None:
         """Count bytes of a body. A single body is limited by its own limit.
 
         Raises:
@@ -71,7 +71,7 @@ class DecompressionBudget:
                 5,
             )
 
-    def give_back(self, body: object) -> None:
+    def release(self, body: object) -> None:
         """Return the bytes of a body whose request has ended."""
         self._of_each.pop(body, None)
 
@@ -94,7 +94,7 @@ class UnpackedBody:
         """
         while not self._is_over:
             if piece := next(self._pieces, b""):
-                self._budget.take(self, len(piece))
+                self._budget.count(self, len(piece))
                 await anyio.lowlevel.checkpoint()  # other clients are served between two pieces
                 return {"type": "http.request", "body": piece, "more_body": True}
             if self._has_come:

@@ -24,7 +24,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 
-MAX_NOTES, MAX_NOTE_NAME, MAX_NOTE = 16, 64, 512  # pairs of metadata, characters of a name and of a value
+MAX_METADATA, MAX_METADATA_NAME, MAX_METADATA_VALUE = 16, 64, 512  # pairs, characters of a name, and of a value
 _MISSING = ("missing", "string_too_short", "too_short")
 _TYPES = {
     "string_type": "a string",
@@ -141,14 +141,14 @@ def _type(value: Any) -> str:
     return f"\0{value.get('type')}" if isinstance(value, dict) else "\0"
 
 
-def _notes(notes: dict[str, Any]) -> dict[str, Any]:
-    is_good = all(isinstance(text, str) and len(text) <= MAX_NOTE for text in notes.values())
-    if not is_good or len(notes) > MAX_NOTES or any(len(each) > MAX_NOTE_NAME for each in notes):
-        bounds = f"at most {MAX_NOTES} pairs, names of {MAX_NOTE_NAME} characters and texts of {MAX_NOTE}"
-        raise wrong(f"Invalid '{{param}}': expected {bounds}.")
-    return notes
+def _metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    is_good = all(isinstance(text, str) and len(text) <= MAX_METADATA_VALUE for text in metadata.values())
+    if not is_good or len(metadata) > MAX_METADATA or any(len(each) > MAX_METADATA_NAME for each in metadata):
+        sizes = f"names of {MAX_METADATA_NAME} characters and texts of {MAX_METADATA_VALUE}"
+        raise wrong(f"Invalid '{{param}}': expected at most {MAX_METADATA} pairs, {sizes}.")
+    return metadata
 
 
 Objects = Annotated[list[dict[str, Any]], FailFast()]
 Count = Annotated[int, Field(ge=1, le=2**53)]
-Notes = Annotated[dict[str, Any], AfterValidator(_notes)]
+Metadata = Annotated[dict[str, Any], AfterValidator(_metadata)]

@@ -268,7 +268,7 @@ class ShellOutputItem(Item):
         self._ends: dict[int, JsonObject] = {}
         self._was_cancelled = False
 
-    def take(self, news: CommandNews) -> Iterator[Event]:
+    def add_news(self, news: CommandNews) -> Iterator[Event]:
         """Take in a piece of a command's output, or its end."""
         match news:
             case CommandText(index, stream, text):
@@ -283,7 +283,7 @@ class ShellOutputItem(Item):
         """Note that the call is over; after a failure, commands that have not ended say why."""
         for index in range(max(1, self._number)) if failure else ():
             if index not in self._ends:
-                yield from self.take(CommandText(index, "stderr", text))
+                yield from self.add_news(CommandText(index, "stderr", text))
                 yield self._end(index, {"type": "exit", "exit_code": NOT_EXECUTABLE})
         yield from self.done("incomplete" if failure or self._was_cancelled else "completed")
 

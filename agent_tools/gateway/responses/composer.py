@@ -228,7 +228,7 @@ class Composer:
         """Yield the events of a running tool's output."""
         if isinstance(step, CallCommand):
             shell = self._shell_outputs[step.id]
-            yield from self.placed(shell, shell.take(step.news))
+            yield from self.placed(shell, shell.add_news(step.news))
         elif self._details and isinstance(item := self._calls.get(step.id), CodeItem):
             yield from self.placed(item, item.live(self._details.live(step.output)))
 

@@ -29,7 +29,7 @@ from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.request import ResponseRequest, fresh_body, read_request
 from agent_tools.gateway.responses.storage import ResponseStorage, Snapshot
-from agent_tools.gateway.responses.stored_items import note_recent
+from agent_tools.gateway.responses.stored_items import record_recent
 from agent_tools.gateway.responses.summary_item import compaction_item, summary_message
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import while_there
@@ -141,7 +141,7 @@ class ResponseJob(TurnJob):
 
     def _events_of(self, turn: ToolLoop, messages: Conversation) -> Iterator[Event]:
         for step in self.steps(turn, messages, self.plan.tools):
-            self._note(step)
+            self._record(step)
             if isinstance(step, Finished):
                 step = replace(step, usage=step.usage + self._summary_usage)
             yield from self._composer.feed(step)
@@ -188,18 +188,18 @@ class ResponseJob(TurnJob):
         earlier = self.plan.found.earlier
         self._storage.begin(Snapshot(self.body["status"], self.answer, self._conversation, earlier))
 
-    def _note(self, step: Step) -> None:
+    def _record(self, step: Step) -> None:
         """Store facts for the next response."""
         match step:
             case CallDone(call=call):
                 self._answers[call.id] = step.text
             case RoundDone(messages=messages, usage=usage):
                 added = [*map(self._with_model, wire_messages(messages))]
-                self._note_server_fields(added)
+                self._record_server_fields(added)
                 self._conversation += added
                 self._usage += usage or Usage()
 
-    def _note_server_fields(self, messages: Sequence[JsonObject]) -> None:
+    def _record_server_fields(self, messages: Sequence[JsonObject]) -> None:
         """Note fields of the model's server with the items of a round: those of the message with the first item."""
         items = self.body["output"][self._items_of_rounds :]
         self._items_of_rounds = len(self.body["output"])
@@ -224,7 +224,7 @@ class ResponseJob(TurnJob):
         if lease:
             lease.close()
         if found.recognised:
-            self._services.conversations.note(found.recognised, body["output"], container_id or "")
+            self._services.conversations.record(found.recognised, body["output"], container_id or "")
         hidden = ServerOnlyFields(self._answers_by_item(), self._server_fields)
         if found.stored and body["status"] in ("completed", "incomplete"):
             self._add_to_conversation(found.stored, body, hidden, container_id)
@@ -234,7 +234,7 @@ class ResponseJob(TurnJob):
             if not self._storage.end(body, snapshot, hidden, [*self.log.events, encoded(event)]):
                 self._not_stored(body)
         else:
-            note_recent(self._services.recent_fields, self.plan.owner, body, hidden)
+            record_recent(self._services.recent_fields, self.plan.owner, body, hidden)
 
     def _add_to_conversation(
         self, stored: StoredConversation, body: JsonObject, hidden: ServerOnlyFields, container_id: str | None

@@ -16,7 +16,17 @@ from agent_tools.containers.ids import new_id
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.container_fields import Needed, Unsupported
 from agent_tools.gateway.requests.failures import invalid, missing
-from agent_tools.gateway.requests.fields import ARRAY, OBJECT, TEXT, Count, Notes, Objects, RequestModel, by_shape, read
+from agent_tools.gateway.requests.fields import (
+    ARRAY,
+    OBJECT,
+    TEXT,
+    Count,
+    Metadata,
+    Objects,
+    RequestModel,
+    by_shape,
+    read,
+)
 from agent_tools.gateway.responses.summary_item import TRIGGER
 from agent_tools.gateway.responses.tools import Tools, Unknown, loaded_tools, read_tools
 from agent_tools.gateway.store.records import ResponseEnd
@@ -115,7 +125,7 @@ class _Fields(RequestModel):
     store: bool = True
     stream: bool = False
     background: bool = False
-    metadata: Notes = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
     max_output_tokens: Count | None = None
     truncation: Literal["auto", "disabled"] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 0

@@ -19,8 +19,8 @@ from agent_tools.gateway.event_log import EventLog, Logged, unpacked_events
 from agent_tools.gateway.http import (
     JsonResponse,
     JsonTextResponse,
+    add_upstream_headers,
     jobs_of,
-    note_upstream,
     owner_of,
     page_of_texts,
     query_integer,
@@ -55,7 +55,7 @@ async def create_response(request: Request) -> Response:
     if wanted.stream:
         if not wanted.background:
             await _await_refusal(request, job)
-        note_upstream(request, wanted.model, wanted.options, wanted.ignored)
+        add_upstream_headers(request, wanted.model, wanted.options, wanted.ignored)
         return _stream(request, job, 0)
     if not wanted.background:
         if not await ended(job.log, request):
@@ -63,7 +63,7 @@ async def create_response(request: Request) -> Response:
             return Response(status_code=499)
         if job.failure:
             raise job.failure
-    note_upstream(request, wanted.model, wanted.options, wanted.ignored)
+    add_upstream_headers(request, wanted.model, wanted.options, wanted.ignored)
     return await sized(len(job.answer), JsonTextResponse, job.answer)
 
 

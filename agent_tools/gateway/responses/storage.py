@@ -13,7 +13,7 @@ from agent_tools.gateway.event_log import Logged, packed_events
 from agent_tools.gateway.requests.failures import full
 from agent_tools.gateway.responses.listed_items import listed_items
 from agent_tools.gateway.responses.request import ResponseRequest
-from agent_tools.gateway.responses.stored_items import forget, note_calls, rows_of
+from agent_tools.gateway.responses.stored_items import forget, record_calls, rows_of
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import StoredEvents, StoredResponse
 from agent_tools.gateway.store.store import packed, packed_lines
@@ -78,7 +78,7 @@ class ResponseStorage:
         is_background = self._request.background
         try:
             _check_disk(self._services)
-            note_calls(self._store, self._owner, body, hidden)
+            record_calls(self._store, self._owner, body, hidden)
             more = rows_of(self._owner, body, hidden)
             if not is_background:
                 self._store.add(self._record(snapshot, hidden.size), *more)

@@ -45,7 +45,7 @@ def rows_of(owner: str, body: Mapping[str, Any], hidden: ServerOnlyFields) -> li
     return [*items, *calls]
 
 
-def note_calls(store: Store, owner: str, body: Mapping[str, Any], hidden: ServerOnlyFields) -> None:
+def record_calls(store: Store, owner: str, body: Mapping[str, Any], hidden: ServerOnlyFields) -> None:
     """Store the server's fields of function calls a second time, for clients that send calls without their ids.
 
     Servers may number the calls of every reply from 0: of calls that are alike the last one counts.
@@ -81,11 +81,11 @@ def hidden_of(store: Store, recent: RecentFields, owner: str, items: Iterable[Ma
     return ServerOnlyFields(tool_answer, recently | {row.id: row.server_fields for row in rows if row.server_fields})
 
 
-def note_recent(recent: RecentFields, owner: str, body: Mapping[str, Any], hidden: ServerOnlyFields) -> None:
+def record_recent(recent: RecentFields, owner: str, body: Mapping[str, Any], hidden: ServerOnlyFields) -> None:
     """Remember the server's fields of items that are stored nowhere, for clients that send them again."""
     for item in body["output"]:
         if fields := hidden.server_fields.get(item["id"]):
-            recent.note(dict.fromkeys(_owned(owner, _keys(owner, item)), fields))
+            recent.record(dict.fromkeys(_owned(owner, _keys(owner, item)), fields))
 
 
 def _keys(owner: str, item: Mapping[str, Any]) -> list[str]:

@@ -31,7 +31,7 @@ from agent_tools.containers.ids import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.event_log import encoded
-from agent_tools.gateway.http import note_request, parsed
+from agent_tools.gateway.http import parsed, record_request
 from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.log import request_id
 from agent_tools.gateway.requests.auth import key_of
@@ -250,7 +250,7 @@ class _Connection:
         if isinstance(error, Refusal):
             metrics.security(error.event)
         status = error.status if error else 200
-        note_request(self._services, self._ws.scope, status, started, route="create_response")
+        record_request(self._services, self._ws.scope, status, started, route="create_response")
         if status == 401:  # the key was revoked
             await self._close(_NOT_ALLOWED, "the key is not accepted")
 

@@ -83,7 +83,7 @@ class Server(uvicorn.Server):
     ) -> None:
         self._patience = config.shutdown_grace + LAST_WORDS
         connections = Connections(
-            config.max_connections, config.head_timeout, self._note, config.body_timeout, config.min_body_rate
+            config.max_connections, config.head_timeout, self._record, config.body_timeout, config.min_body_rate
         )
         own = {
             "server_header": False,
@@ -110,7 +110,7 @@ class Server(uvicorn.Server):
         if self.started:
             self._ready(self.servers[0].sockets[0].getsockname()[1])
 
-    def _note(self, event: SecurityEvent) -> None:
+    def _record(self, event: SecurityEvent) -> None:
         self._app.state.services.metrics.security(event)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

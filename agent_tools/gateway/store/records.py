@@ -140,13 +140,13 @@ class GatewayRow(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredConversation(Record):
-    """A conversation that a client made: `notes` are its metadata as JSON, `container_id` that of its latest call."""
+    """A conversation that a client made: `metadata` is JSON, `container_id` that of its latest call."""
 
     table = "conversations"
     owner: str
     created_at: float
     used_at: float
-    notes: str
+    metadata: str
     container_id: str | None
 
 

@@ -144,17 +144,17 @@ class _Fields:
     def __bool__(self) -> bool:
         return bool(self._data)
 
-    def take(self, size: int) -> bytes:
+    def read_bytes(self, size: int) -> bytes:
         if len(self._data) < size:
             raise refused("its TLS greeting is malformed")
         taken, self._data = bytes(self._data[:size]), self._data[size:]
         return taken
 
     def number(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "big")
+        return int.from_bytes(self.read_bytes(size), "big")
 
     def block(self, size_of_length: int) -> bytes:
-        return self.take(self.number(size_of_length))
+        return self.read_bytes(self.number(size_of_length))
 
 
 def refused(why: str) -> EgressRefused:
@@ -182,7 +182,7 @@ def _server_name(message: bytes) -> str:
 def _extensions(message: bytes) -> dict[int, bytes]:
     """Return the extensions of a ClientHello; each may occur only once."""
     fields = _Fields(message[MESSAGE_HEAD:])
-    fields.take(2 + 32)  # legacy_version, random
+    fields.read_bytes(2 + 32)  # legacy_version, random
     fields.block(1)  # legacy_session_id
     fields.block(2)  # cipher_suites
     fields.block(1)  # legacy_compression_methods

@@ -71,7 +71,7 @@ class ProxyChannel:
         """End the channel. Ending it again does nothing."""
         self._link.forget(self._number)
 
-    def take(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Buffer received bytes; b'' means the end.
 
         Raises:
@@ -181,7 +181,7 @@ class Link(asyncio.Protocol):
         elif number & CREDIT:
             channel.grant(read_credit(payload))
         else:
-            channel.take(payload)
+            channel.receive(payload)
             if not payload:
                 self._channels.pop(number, None)
 
@@ -191,5 +191,5 @@ class Link(asyncio.Protocol):
             return
         self._latest = number
         channel = self._channels[number] = ProxyChannel(number, self)
-        channel.take(payload)
+        channel.receive(payload)
         self._serve(channel)

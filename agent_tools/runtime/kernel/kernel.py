@@ -119,7 +119,7 @@ class Kernel:
         try:
             yield from self._outputs(run, beside)
             if kind == "cell":
-                yield from self.background.take()
+                yield from self.background.take_notices()
                 if run.still_running:
                     yield run.still_running
             yield from self._last_outputs(run)

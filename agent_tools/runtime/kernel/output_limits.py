@@ -194,7 +194,7 @@ class BackgroundText:
                 case Stream() | Omitted():
                     self._passed += self._budget.passed(output)
 
-    def take(self) -> Iterator[Notice]:
+    def take_notices(self) -> Iterator[Notice]:
         """Yield a note with the text, if there is any, and forget it."""
         if not self._passed:
             return

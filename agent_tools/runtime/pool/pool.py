@@ -134,7 +134,7 @@ class Pool:
             self._changed.wait_for(lambda: self.ready >= self._size or bool(self.failure), patience)
             return self.ready
 
-    def take(self, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
+    def take_sandbox(self, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
         """Return a sandbox for this session; None if none is ready, so that the session starts cold.
 
         Raises:

@@ -59,7 +59,7 @@ class Pools:
             InvalidParams, EngineError, KernelError: as for `RunningSandbox`.
         """
         pool = self._pool_of(spec) if spec.ahead.size else None
-        sandbox = pool.take(spec, quota) if pool else None
+        sandbox = pool.take_sandbox(spec, quota) if pool else None
         if sandbox is None:
             forget_made(spec.work_dir)
             sandbox = self._start_cold(engine, spec, quota)

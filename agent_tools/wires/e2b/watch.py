@@ -33,7 +33,7 @@ class WatchedFolder:
     depth: int
     seen: dict[str, FileInfo] = field(default_factory=dict)
 
-    def look(self, sandbox: Sandbox) -> list[dict[str, str]]:
+    def new_events(self, sandbox: Sandbox) -> list[dict[str, str]]:
         """Return the changes since the last check. It blocks: for a thread."""
         before, self.seen = self.seen, dict(listed(sandbox, self.path, self.depth))
         return changes(before, self.seen, self.path)
@@ -60,7 +60,7 @@ async def _create(call: E2BRequest, path: str = "", recursive: bool = False) -> 
 
 @ROUTES.on("POST", "/filesystem.Filesystem/GetWatcherEvents")
 async def _events(call: E2BRequest, watcherId: str) -> Any:  # noqa: N803
-    return {"events": await call.use(_found(call, await call.here(), watcherId).look)}
+    return {"events": await call.use(_found(call, await call.here(), watcherId).new_events)}
 
 
 @ROUTES.on("POST", "/filesystem.Filesystem/RemoveWatcher")
@@ -79,16 +79,16 @@ async def _stream(call: E2BRequest, path: str = "", recursive: bool = False) -> 
 async def _followed(
     call: E2BRequest, box: E2BSandbox, id_: str, watcher: WatchedFolder
 ) -> AsyncGenerator[dict[str, Any], None]:
-    def look() -> list[dict[str, str]]:
+    def new_events() -> list[dict[str, str]]:
         with call.wire.containers.peek(box.id) as sandbox:
-            return watcher.look(sandbox) if sandbox else []
+            return watcher.new_events(sandbox) if sandbox else []
 
     try:
         yield {"start": {}}
         spoke_at = time.monotonic()
         while id_ in call.wire.watchers:
             await asyncio.sleep(CHECK_SECONDS)
-            for event in await aside(look):
+            for event in await aside(new_events):
                 spoke_at = time.monotonic()
                 yield {"filesystem": event}
             if time.monotonic() > spoke_at + KEEPALIVE:
@@ -105,7 +105,7 @@ async def _begun(call: E2BRequest, box: E2BSandbox, path: str, recursive: bool) 
     watcher = WatchedFolder(box.place, path_of(path), MAX_LEVELS if recursive else 1)
     watchers[id_ := secrets.token_hex(8)] = watcher
     try:
-        await call.use(watcher.look, box)
+        await call.use(watcher.new_events, box)
     except BaseException:
         watchers.pop(id_, None)  # unless its sandbox was killed meanwhile
         raise

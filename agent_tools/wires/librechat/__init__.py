@@ -219,7 +219,7 @@ async def _programmatic(
         script: StartedScript = call.wire.processes.find((call.owner,), continuation_token, missing).label
         if not script.is_waiting:
             raise HTTPException(404, missing)
-        await script.take([each.model_dump() for each in tool_results or []])
+        await script.send_results([each.model_dump() for each in tool_results or []])
     else:
         if lang != "py":
             raise HTTPException(400, f"{lang} cannot call tools here: use py.")

@@ -108,7 +108,7 @@ class StartedScript:
             return self._failed("Time limit exceeded" if result.timed_out else code)
         return {**self._printed("completed"), "files": await aside(self.files)}
 
-    async def take(self, results: list[dict[str, Any]]) -> None:
+    async def send_results(self, results: list[dict[str, Any]]) -> None:
         """Send the answers of tools to the script."""
         self.is_waiting = False
         await self.thing.it.write_stdin(json.dumps(results).encode() + b"\n", 10)

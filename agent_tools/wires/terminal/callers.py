@@ -114,7 +114,9 @@ class TerminalRequest(Call):
         spec = ContainerSpec(self.room, tier, config.user_container_idle / 60, origin=self.origin)
         return self.wire.containers.named(self.owner, spec, config.max_user_containers).id
 
-    async def look(self, path: str, running: Callable[[Sandbox], T], parked: Callable[[str, str], T | None]) -> T:
+    async def query_files(
+        self, path: str, running: Callable[[Sandbox], T], parked: Callable[[str, str], T | None]
+    ) -> T:
         """Return what `running` finds in the caller's sandbox; if none runs, what `parked` finds in HOME on the host.
 
         Raises:

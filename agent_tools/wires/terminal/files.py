@@ -68,7 +68,7 @@ async def list_files(
     """List a folder."""
     path = call.path(directory)
     try:
-        entries = await call.look(path, partial(_listed, in_sandbox(path)), call.wire.contents.entries)
+        entries = await call.query_files(path, partial(_listed, in_sandbox(path)), call.wire.contents.entries)
     except (FileNotFoundError, NotADirectoryError):
         if path != HOME:
             raise HTTPException(404, "Directory not found") from None
@@ -211,8 +211,10 @@ def not_found(detail: str) -> Iterator[None]:
 
 
 async def stat_of(call: TerminalRequest, path: str, *, follow: bool = True) -> FileInfo:
-    """Return a file or folder; with `follow`, the target of a link. Errors as for `TerminalRequest.look`."""
-    return await call.look(path, lambda sandbox: sandbox.stat(in_sandbox(path), follow=follow), call.wire.contents.stat)
+    """Return a file or folder; with `follow`, the target of a link. Errors as for `TerminalRequest.query_files`."""
+    return await call.query_files(
+        path, lambda sandbox: sandbox.stat(in_sandbox(path), follow=follow), call.wire.contents.stat
+    )
 
 
 async def _contents(call: TerminalRequest, path: str) -> tuple[int, AsyncGenerator[bytes, None]]:
@@ -230,7 +232,7 @@ async def _contents(call: TerminalRequest, path: str) -> tuple[int, AsyncGenerat
             with call.wire.contents.opened(id_, name) as file:
                 return os.pread(file.fileno(), most, offset) if file else None
 
-        return await call.look(
+        return await call.query_files(
             path, lambda sandbox: sandbox.read_file(in_sandbox(path), offset=offset, max_bytes=most), on_host
         )
 

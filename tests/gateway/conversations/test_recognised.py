@@ -61,7 +61,7 @@ class Talk:
         return self.known.find(self.of(*entries, **more))
 
     def answer(self, entries: list[dict[str, Any]], answer: list[dict[str, Any]], container_id: str) -> None:
-        self.known.note(self.of(*entries), answer, container_id)
+        self.known.record(self.of(*entries), answer, container_id)
 
     def of(self, *entries: dict[str, Any], **more: Any) -> ConversationFingerprint:
         return self.known.of(self.identity, entries, **more)
@@ -243,7 +243,7 @@ def test_a_cache_key_goes_on_with_a_new_container(store: Store) -> None:
 @pytest.mark.parametrize("switch", [{"match_text": False}, {}])
 def test_text_and_cache_key_can_be_left_out(store: Store, switch: dict[str, bool]) -> None:
     talk = Talk(store, replace(ME, cache_key="k"), **switch)
-    talk.known.note(talk.of(*START, is_whole=bool(switch)), ANSWER, "cntr_a")
+    talk.known.record(talk.of(*START, is_whole=bool(switch)), ANSWER, "cntr_a")
     assert talk.find(*RESENT, user("And now?")) == FoundContainer()
 
 
@@ -298,9 +298,9 @@ def test_a_sweep_notes_what_was_refused(work_dir: Path) -> None:
     store.is_full = True
     talk.answer(START, ANSWER, "cntr_1")
     with pytest.raises(store.failure):
-        talk.known.note_again()
+        talk.known.record_again()
     store.is_full = False
-    talk.known.note_again()
+    talk.known.record_again()
     assert Talk(store).find(*RESENT, user("And now?")) == FoundContainer("cntr_1")
     store.close()
 

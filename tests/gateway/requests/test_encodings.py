@@ -144,18 +144,18 @@ def test_other_encodings_are_told_what_is_read(new_gateway: NewGateway) -> None:
 
 def test_compressed_bodies_share_a_budget_but_one_alone_has_its_own_limit() -> None:
     budget, one, two = DecompressionBudget(100), object(), object()
-    budget.take(one, 5_000)
+    budget.count(one, 5_000)
     with pytest.raises(ApiError, match="Too many compressed requests") as refused:
-        budget.take(two, 1)
+        budget.count(two, 1)
     assert refused.value.status == 503
     assert refused.value.headers["Retry-After"]
-    budget.give_back(two)
-    budget.take(one, 5_000)
-    budget.give_back(one)
+    budget.release(two)
+    budget.count(one, 5_000)
+    budget.release(one)
     for each in (one, two):
-        budget.take(each, 50)
+        budget.count(each, 50)
     with pytest.raises(ApiError):
-        budget.take(one, 1)
+        budget.count(one, 1)
 
 
 def test_a_body_under_way_keeps_others_from_unpacking_and_leaves_its_share_in_the_end(new_gateway: NewGateway) -> None:
@@ -166,9 +166,9 @@ def test_a_body_under_way_keeps_others_from_unpacking_and_leaves_its_share_in_th
     def slowly() -> Iterator[bytes]:
         packed = gzip.compress(BODY + b" " * 500_000)
         yield packed[:-20]
-        until(lambda: gateway.services.unpacked._of_each)
+        until(lambda: gateway.services.decompression_budget._of_each)
         sent.set()
-        until(lambda: refused and len(gateway.services.unpacked._of_each) == 1)
+        until(lambda: refused and len(gateway.services.decompression_budget._of_each) == 1)
         yield packed[-20:]
 
     refused: list[httpx.Response] = []
@@ -178,6 +178,6 @@ def test_a_body_under_way_keeps_others_from_unpacking_and_leaves_its_share_in_th
         refused.append(httpx.post(f"{gateway.url}/v1/responses", content=gzip.compress(BODY), headers=headers))
         assert slow.result().status_code == 200
     assert (refused[0].status_code, refused[0].json()["error"]["code"]) == (503, "overloaded")
-    until(lambda: not gateway.services.unpacked._of_each)
+    until(lambda: not gateway.services.decompression_budget._of_each)
     answer = httpx.post(f"{gateway.url}/v1/responses", content=gzip.compress(BODY), headers=headers)
     assert answer.status_code == 200

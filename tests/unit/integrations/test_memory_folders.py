@@ -40,8 +40,8 @@ def entry(name: str, size: int = 1, data: bytes = b"", kind: Any = "file") -> Fi
 
 
 def step(folder: MemoryFolder, sandbox: Any) -> None:
-    asyncio.run(folder.give(sandbox))
-    asyncio.run(folder.take(sandbox))
+    asyncio.run(folder.push(sandbox))
+    asyncio.run(folder.pull(sandbox))
 
 
 @pytest.fixture
@@ -67,12 +67,12 @@ def test_changes_go_both_ways_and_unchanged_files_are_not_read_again(folder: Mem
     before = sandbox.reads
     (folder.root / "b").write_bytes(b"of the host")
     (folder.root / "a").unlink()
-    asyncio.run(folder.give(sandbox))
+    asyncio.run(folder.push(sandbox))
     assert sandbox.files == {"b": b"of the host"}
     step(folder, sandbox)
     assert sandbox.reads == before + 1
     del sandbox.files["b"]
-    asyncio.run(folder.take(sandbox))
+    asyncio.run(folder.pull(sandbox))
     assert not (folder.root / "b").exists()
 
 
@@ -126,7 +126,7 @@ def test_a_folder_of_the_host_in_a_files_place_fails_no_call(folder: MemoryFolde
     del sandbox.files["a"]
     (folder.root / "a").unlink()
     (folder.root / "a").mkdir()
-    asyncio.run(folder.take(sandbox))
+    asyncio.run(folder.pull(sandbox))
     assert (folder.root / "a").is_dir()
     sandbox.files.update({"a": b"1", "c": b"3"})
     step(folder, sandbox)

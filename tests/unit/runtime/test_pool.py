@@ -104,7 +104,7 @@ def pool(maker: Maker, work_dir: Path) -> Iterator[Pool]:
 
 def take(pool: Pool, name: str = "a") -> FakeSandbox | None:
     spec = SessionSpec("none", pool.key.folder / name, Isolation(), LIMITS)
-    return cast("FakeSandbox | None", pool.take(spec, Quota(spec.work_dir, LIMITS)))
+    return cast("FakeSandbox | None", pool.take_sandbox(spec, Quota(spec.work_dir, LIMITS)))
 
 
 def test_so_many_are_kept_ready_one_made_after_the_other(pool: Pool, maker: Maker) -> None:

@@ -501,7 +501,7 @@ class BetweenRuns:
     def look(self) -> tuple[bool, str]:
         """Whether it lives, and the text so far, without the sentence before it."""
         is_alive = self.kernel.is_alive()
-        (text,) = [note.text.partition("\n")[2] for note in self.kernel.background.take()] or [""]
+        (text,) = [note.text.partition("\n")[2] for note in self.kernel.background.take_notices()] or [""]
         return is_alive, text
 
 
