@@ -202,8 +202,8 @@ class ClientConnection:
             self._transport.close()
 
     def _end_late_message(self) -> None:
-        patience = self._shared.message_timeout + self._message_size / self._shared.min_rate
-        left = self._message_began + patience - self._loop.time()
+        allowed = self._shared.message_timeout + self._message_size / self._shared.min_rate
+        left = self._message_began + allowed - self._loop.time()
         if left > 0 or not self._transport.is_reading():  # the server is late, as long as it does not read
             self._set_deadline(max(left, 1.0), self._end_late_message)
         else:

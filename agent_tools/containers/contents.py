@@ -16,7 +16,7 @@ from agent_tools.containers.rows import Rows
 from agent_tools.machine import folder
 from agent_tools.results.files import FileInfo, FileKind
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 MAX_LISTED = 10_000
 
 
@@ -42,7 +42,7 @@ class Contents:
         content.seek(0)
         try:
             folder.replace(
-                path, name, iter(partial(content.read, CHUNK), b""), self._containers.runtime.guest(path).host_ids
+                path, name, iter(partial(content.read, CHUNK_BYTES), b""), self._containers.runtime.guest(path).host_ids
             )
         except (OSError, ValueError) as exc:
             reason = os.strerror(getattr(exc, "errno", None) or 0).lower() if isinstance(exc, OSError) else "a bad name"

@@ -47,7 +47,7 @@ _NO_USERS = (
     "`agent-tools keys add NAME --for-users`, and serve with --set named_keys=true"
 )
 _log = logging.getLogger(__name__)
-READY_PATIENCE = 5.0  # seconds in which the engine and the database answer /ready, each
+READY_TIMEOUT = 5.0  # seconds in which the engine and the database answer /ready, each
 
 
 def create_app(
@@ -167,7 +167,7 @@ async def _checked(services: Services) -> dict[str, bool]:
 
 
 async def _answers(ask: Callable[[], bool]) -> bool:
-    with anyio.move_on_after(READY_PATIENCE):
+    with anyio.move_on_after(READY_TIMEOUT):
         return await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
     return False
 

@@ -35,7 +35,7 @@ from agent_tools.machine.removal import remove_tree
 LIFETIME = 3_600.0  # seconds, as with OpenAI
 MAX_PENDING = 32  # uploads of one owner that are not completed
 MAX_PARTS = 1_000  # of one upload
-PIECE = MIB  # bytes that are hashed at once
+CHUNK_BYTES = MIB  # bytes that are hashed at once
 PENDING, COMPLETED, CANCELLED, EXPIRED = "pending", "completed", "cancelled", "expired"
 _ID = re.compile(r"upload_[0-9a-f]{48}")
 _PART_ID = re.compile(r"part_[0-9a-f]{48}")
@@ -112,7 +112,7 @@ class ChunkedUploads:
         half = self._dir / upload.id / f".{part_id}"
         try:
             with open(half, "xb") as kept:
-                shutil.copyfileobj(content, kept, PIECE)
+                shutil.copyfileobj(content, kept, CHUNK_BYTES)
                 size = kept.tell()
             with self._lock:
                 self.find(upload.owner, upload.id, (PENDING,))
@@ -263,7 +263,7 @@ class _Joined:
 
 def _md5(content: _Joined) -> str:
     digest = hashlib.md5(usedforsecurity=False)
-    while data := content.read(PIECE):
+    while data := content.read(CHUNK_BYTES):
         digest.update(data)
     return digest.hexdigest()
 

@@ -7,8 +7,8 @@ Theory of operation
     urgent thread, whose answer needs no sandbox, goes first. Beside 30 clients that run code it takes 2.5 to 3 times
     what it takes in quiet, and 7 to 8 times without the queue (benchmarks/gateway.py).
 
-    The queue is not a lock and protects no data. A thread that has waited for `PATIENCE` continues without its turn, so
-    a thread that computes for long, at a slow disk for instance, delays others by no more than that.
+    The queue is not a lock and protects no data. A thread that has waited for `TURN_TIMEOUT` continues without its
+    turn, so a thread that computes for long, at a slow disk for instance, delays others by no more than that.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-PATIENCE = 0.25  # seconds
+TURN_TIMEOUT = 0.25  # seconds
 URGENT, NEXT, USUAL = range(3)
 
 
 class ComputeQueue:
     """The queue of a process: one thread has the turn, the others wait for it."""
 
-    def __init__(self, patience: float = PATIENCE) -> None:
-        self._patience = patience
+    def __init__(self, timeout: float = TURN_TIMEOUT) -> None:
+        self._timeout = timeout
         self._lock = threading.Lock()
         self._is_taken = False
         self._numbers = count()
@@ -88,7 +88,7 @@ class ComputeQueue:
         return place
 
     def _came(self, place: tuple[int, int, threading.Lock]) -> bool:
-        if place[2].acquire(timeout=self._patience):
+        if place[2].acquire(timeout=self._timeout):
             return True
         with self._lock:
             if place not in self._waiting:

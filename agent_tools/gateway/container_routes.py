@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from agent_tools.bodies.files import file_form
-from agent_tools.containers.contents import CHUNK
+from agent_tools.containers.contents import CHUNK_BYTES
 from agent_tools.containers.network import network_shown
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
 from agent_tools.containers.spec import ContainerSpec
@@ -326,7 +326,7 @@ def download(content: BinaryIO, stack: ExitStack, media_type: str = "application
     def chunks() -> Iterator[bytes]:
         with stack:
             left = size
-            while left and (chunk := content.read(min(left, CHUNK))):
+            while left and (chunk := content.read(min(left, CHUNK_BYTES))):
                 left -= len(chunk)
                 yield chunk
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import BinaryIO
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.contents import CHUNK, Contents
+from agent_tools.containers.contents import CHUNK_BYTES, Contents
 from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge, UploadNotFound
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
@@ -66,7 +66,7 @@ class Uploads:
         path, half = self._dir / id_, self._dir / f"{id_}{HALF}"
         try:
             with open(half, "xb") as kept:
-                shutil.copyfileobj(content, kept, CHUNK)
+                shutil.copyfileobj(content, kept, CHUNK_BYTES)
             upload = Upload(
                 id=id_,
                 owner=owner,

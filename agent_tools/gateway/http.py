@@ -23,7 +23,7 @@ from agent_tools.gateway.requests.container_fields import scrubbed
 from agent_tools.gateway.requests.failures import invalid, unknown_place
 from agent_tools.gateway.requests.fields import RequestModel, out_of_bounds, read
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import PART, EventStreamResponse, ended, unless_gone
+from agent_tools.gateway.sse import CHUNK_BYTES, EventStreamResponse, ended, unless_gone
 from agent_tools.models.base import JsonObject
 
 MAX_IGNORED = 20  # names of fields in a header
@@ -56,8 +56,8 @@ class JsonTextResponse(Response):
         """Send the answer, which may refuse a WebSocket."""
         kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
         await send({"type": f"{kind}.start", "status": self.status_code, "headers": self.raw_headers})
-        for start in range(0, len(self.body) or 1, PART):
-            end = start + PART
+        for start in range(0, len(self.body) or 1, CHUNK_BYTES):
+            end = start + CHUNK_BYTES
             more = end < len(self.body)
             await send({"type": f"{kind}.body", "body": bytes(self.body[start:end]), "more_body": more})
 

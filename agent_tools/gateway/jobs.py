@@ -153,14 +153,14 @@ class Jobs:
         Raises:
             ApiError: 429, too many jobs wait; 503, no sandbox became free in time.
         """
-        patience, ticket = self._config.queue_timeout, self._queue.enter(owner)
+        timeout, ticket = self._config.queue_timeout, self._queue.enter(owner)
         if not ticket.done():
             self._make_room(ticket)
         self._waiting.append(ticket)
         try:
-            await self._queue.wait(ticket, patience)
+            await self._queue.wait(ticket, timeout)
         except NoSandbox as exc:
-            raise busy(503, exc.message, patience) from exc
+            raise busy(503, exc.message, timeout) from exc
         finally:
             self._waiting.remove(ticket)
         return ticket
@@ -232,11 +232,11 @@ class Jobs:
         await self._quiet(LAST_WORDS)
         await asyncio.gather(*ends, return_exceptions=True)
 
-    async def _quiet(self, patience: float) -> None:
-        """Wait until no job is active, at most `patience` seconds."""
+    async def _quiet(self, timeout: float) -> None:
+        """Wait until no job is active, at most `timeout` seconds."""
         waiting = [asyncio.ensure_future(job.log.closed()) for job in self._following]
         if waiting:
-            _, late = await asyncio.wait(waiting, timeout=patience)
+            _, late = await asyncio.wait(waiting, timeout=timeout)
             for each in late:
                 each.cancel()
 

@@ -24,7 +24,7 @@ from agent_tools.machine.owner import Owner, is_orphan
 
 BEAT_EVERY = 2.0  # seconds between two signs of life
 MAX_SILENCE = 20.0  # seconds without one, after which a gateway on another machine counts as gone
-PATIENCE = 3 * BEAT_EVERY  # seconds in which others may give a sign, after this gateway itself could give none
+RECOVERY_SECONDS = 3 * BEAT_EVERY  # seconds in which others may give a sign, after this gateway itself could give none
 _log = logging.getLogger(__name__)
 
 
@@ -40,7 +40,7 @@ class GatewayMembership:
         self._store = store
         self._lock = threading.Lock()
         self._others: dict[str, GatewayRow] = {}
-        self._beat_at = self._patient_until = time.monotonic()
+        self._beat_at = self._recovers_until = time.monotonic()
         self._row = GatewayRow(
             id=self.id,
             created_at=time.time(),
@@ -106,12 +106,12 @@ class GatewayMembership:
         """Give the others more time after this gateway's heartbeats failed: the database failed for all."""
         now = time.monotonic()
         if now - self._beat_at > MAX_SILENCE / 2:
-            self._patient_until = now + PATIENCE
+            self._recovers_until = now + RECOVERY_SECONDS
         self._beat_at = now
 
     def _is_gone(self, row: GatewayRow, now: float) -> bool:
-        is_patient = time.monotonic() < self._patient_until
-        return is_orphan(json.loads(row.process)) if is_patient else is_gone(row, now)
+        is_recovering = time.monotonic() < self._recovers_until
+        return is_orphan(json.loads(row.process)) if is_recovering else is_gone(row, now)
 
 
 def check_others(store: Store, folder: str) -> None:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 SWEEP_EVERY = 15.0  # seconds
 SAVE_LOOKS = 4  # at variables that may be due, in the time after which they are
-KEY_PATIENCE = 300.0  # seconds that named keys are accepted while the database, which may have revoked them, fails
+MAX_KEY_AGE = 300.0  # seconds that named keys are accepted while the database, which may have revoked them, fails
 TEND_EVERY = 0.5  # seconds between two looks at what other gateways wait for
 FAILED = frozenset(("timed_out", "died", "refused"))
 """Outcomes of runs that an operator sees; an error of the code is none of them."""
@@ -131,7 +131,7 @@ class Services:
         self.keys = RequestKeys(
             config.api_keys,
             with_named=config.named_keys,
-            patience=KEY_PATIENCE,
+            max_age=MAX_KEY_AGE,
             sign_on=SignOn(config, config.oidc_groups) if config.oidc_issuer else None,
             with_groups=bool(config.oidc_groups),
         )

@@ -19,8 +19,8 @@ from agent_tools.bodies.connections import unless_disconnected
 from agent_tools.gateway.event_log import EventLog, Logged
 from agent_tools.gateway.requests.failures import ApiError
 
-PART = 256 * 1024  # bytes
-SEND_PATIENCE = 300.0  # seconds in which a client must take one part of a stream
+CHUNK_BYTES = 256 * 1024  # bytes
+SEND_TIMEOUT = 300.0  # seconds in which a client must take one part of a stream
 DONE = b"data: [DONE]\n\n"
 AT_ONCE = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Headers against buffering of streams by proxies."""
@@ -32,7 +32,7 @@ class EventStreamResponse(Response):
     """The events of a log from an index on, then `[DONE]`. `on_gone` is called if the client disconnects before.
 
     With `named`, each event has its type as a name. After `heartbeat` seconds of silence a comment is sent; a client
-    that does not take a part within `patience` seconds counts as disconnected. `end` comes last; `sign_of_life` is sent
+    that does not take a part within `timeout` seconds counts as disconnected. `end` comes last; `sign_of_life` is sent
     in place of OpenAI's.
     """
 
@@ -44,7 +44,7 @@ class EventStreamResponse(Response):
         start: int = 0,
         named: bool = True,
         heartbeat: float = 15.0,
-        patience: float = SEND_PATIENCE,
+        timeout: float = SEND_TIMEOUT,
         end: bytes = DONE,
         sign_of_life: bytes = b"",
     ) -> None:
@@ -55,7 +55,7 @@ class EventStreamResponse(Response):
         self._start = start
         self._named = named
         self._heartbeat = heartbeat
-        self._patience = patience
+        self._timeout = timeout
         self._end = end
         self._own_sign = sign_of_life
 
@@ -67,7 +67,7 @@ class EventStreamResponse(Response):
 
     async def _send_events(self, send: Send) -> None:
         async for data in self._framed():
-            with anyio.fail_after(self._patience):
+            with anyio.fail_after(self._timeout):
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": self._end, "more_body": False})
 
@@ -75,9 +75,9 @@ class EventStreamResponse(Response):
         """Yield new events together as they arrive, and a sign of life after a long silence."""
         seen, events = self._start, list[Logged]()
         while True:
-            with anyio.move_on_after(self._heartbeat) as patience:
+            with anyio.move_on_after(self._heartbeat) as waiting:
                 events = await self._log.after(seen)
-            if patience.cancelled_caught:
+            if waiting.cancelled_caught:
                 yield self._sign_of_life(seen)
                 continue
             if not events:
@@ -106,9 +106,9 @@ def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Join pieces into parts small enough for a slow client to take in time; a large event becomes several parts."""
     part = bytearray()
     for piece in pieces:
-        for start in range(0, len(piece), PART):
-            part += piece[start : start + PART]
-            if len(part) >= PART:
+        for start in range(0, len(piece), CHUNK_BYTES):
+            part += piece[start : start + CHUNK_BYTES]
+            if len(part) >= CHUNK_BYTES:
                 yield bytes(part)
                 part.clear()
     if part:

@@ -25,7 +25,7 @@ from agent_tools.tools.output_text import OutputText, run_bounded
 Prepare = Callable[[Callable[[str], None]], object]
 """Prepares what every container needs, such as the image, and reports progress in lines."""
 QUEUED = "waiting for a sandbox"
-PATIENCE = 60.0  # seconds of that
+SLOT_TIMEOUT = 60.0  # seconds of that
 TAIL = 500  # characters of the last output that progress shows
 
 
@@ -48,7 +48,7 @@ class ActivityPlace:
         """
         self.prepare(told)
         self.handles.ensure(self.owner, self.container)
-        with self.containers.acquire(self.container, PATIENCE) as (interpreter, woken):
+        with self.containers.acquire(self.container, SLOT_TIMEOUT) as (interpreter, woken):
             sandbox, note = interpreter.as_sandbox, woken.result()
             if sandbox.container is None:
                 told("starting the container")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agent_tools.engines.ray.cluster import RayNodes, join
-from agent_tools.engines.ray.engine import PATIENCE_SECONDS, NodesEngine
+from agent_tools.engines.ray.engine import SLOT_TIMEOUT, NodesEngine
 from agent_tools.runtime.runtime import Runtime
 
 
-def ray_runtime(word: str = "ray", *, patience: float = PATIENCE_SECONDS) -> Runtime:
+def ray_runtime(word: str = "ray", *, patience: float = SLOT_TIMEOUT) -> Runtime:
     """Return a runtime whose sandboxes run on the nodes of a Ray cluster, which this process joins if it is in none.
 
     Args:

@@ -66,8 +66,8 @@ class Runtime:
                 session = self._sessions[key] = Session(self._engine, spec, self._background.do, self._pools.start)
             return session
 
-    def prepare(self, spec: SessionSpec, patience: float = 0.0) -> int:
-        """Begin to make sandboxes ahead for sessions like this; wait up to `patience` seconds; return the number ready.
+    def prepare(self, spec: SessionSpec, timeout: float = 0.0) -> int:
+        """Begin to make sandboxes ahead for sessions like this; wait up to `timeout` seconds; return the number ready.
 
         Raises:
             EngineError: the engine cannot be reached.
@@ -76,7 +76,7 @@ class Runtime:
         with self._lock:
             self._forget_parents()
             pools = self._pools
-        return pools.prepare(spec, patience)
+        return pools.prepare(spec, timeout)
 
     @property
     def pools(self) -> PoolState:

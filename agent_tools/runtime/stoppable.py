@@ -108,9 +108,9 @@ class StoppableEngine:
 
     def settle(self, deadline: float | None = None) -> None:
         """Wait for starts that were cancelled, and for removals, until the deadline at most (monotonic seconds)."""
-        patience = None if deadline is None else deadline - time.monotonic()
+        timeout = None if deadline is None else deadline - time.monotonic()
         with self._changed:
-            self._changed.wait_for(lambda: not self._removers and not self._has_cancelled(), patience)
+            self._changed.wait_for(lambda: not self._removers and not self._has_cancelled(), timeout)
 
     def _has_cancelled(self) -> bool:
         return any(start.cancelled() for start in self._starts)

@@ -57,14 +57,14 @@ class Opening:
             self._finalize_with(None)
             return runtime.open(self.key, spec)
 
-    def prepare_pool(self, patience: float) -> int:
-        """Begin to fill the pool, wait up to `patience` seconds until it is full, and return how many are ready."""
+    def prepare_pool(self, timeout: float) -> int:
+        """Begin to fill the pool, wait up to `timeout` seconds until it is full, and return how many are ready."""
         with self._lock:
             folder = self.options.work_dir or Path(tempfile.gettempdir(), "any")
             spec = self._spec(Path(os.path.abspath(os.path.expanduser(folder))))
             if self._has_functions:
                 spec = replace(spec, host_calls=_host_side().none_yet(self.options))
-        return self._open_runtime().prepare(spec, patience)
+        return self._open_runtime().prepare(spec, timeout)
 
     def _spec(self, work_dir: Path) -> SessionSpec:
         options = self.options

@@ -33,7 +33,7 @@ from agent_tools.limits import MIB
 from agent_tools.runtime.in_thread import in_thread
 
 MAX_BODY = 16 * MIB
-PIECE = MIB  # of a file that is sent
+CHUNK_BYTES = MIB  # of a file that is sent
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 T = TypeVar("T")
 _STATUSES: dict[type[AgentToolsError], int] = {
@@ -237,7 +237,7 @@ def bundle(data: Mapping[str, Any]) -> dict[str, Any]:
 async def in_pieces(size: int, read: Callable[[int, int], Awaitable[bytes | None]]) -> AsyncGenerator[bytes, None]:
     """Yield a file of this size, which `read` reads from an offset on; a file that has become shorter ends early."""
     sent = 0
-    while sent < size and (piece := await read(sent, min(PIECE, size - sent))):
+    while sent < size and (piece := await read(sent, min(CHUNK_BYTES, size - sent))):
         sent += len(piece)
         yield piece
 

@@ -23,7 +23,7 @@ from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside
 
-PATIENCE = 30.0  # seconds that a request waits for a place
+SLOT_TIMEOUT = 30.0  # seconds that a request waits for a place
 MAX_ENDED = 16  # commands of one container that are remembered, for `FORGET_AFTER` seconds
 FORGET_AFTER = 300.0
 UNPACED = 2**62  # bytes
@@ -100,7 +100,7 @@ class OpenResources(Generic[T]):
     def _begun(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> OpenResource[T]:
         with ExitStack() as stack:
             id_ = container()
-            it = stack.enter_context(self.containers.attend(id_, self.rank, begin, PATIENCE))
+            it = stack.enter_context(self.containers.attend(id_, self.rank, begin, SLOT_TIMEOUT))
             stack.callback(self.ends, it)
             return OpenResource(place, id_, it, stack.pop_all().close)
 
@@ -237,7 +237,7 @@ class CodeRun:
         kernel_of: Callable[[Sandbox], Sandbox] = lambda sandbox: sandbox,
     ) -> tuple[Execution, str]:
         """Run code in a container; return the execution and the note on variables that came back, or ''. Blocking."""
-        with containers.acquire(container, PATIENCE) as (interpreter, woken):
+        with containers.acquire(container, SLOT_TIMEOUT) as (interpreter, woken):
             note = woken.result()
             kernel = self.of(kernel_of(interpreter.as_sandbox))
             return kernel.run_code(code, timeout=seconds, cancelled=self.event), note

@@ -48,7 +48,7 @@ MAX_BODY = 32 * MIB
 MAX_OUTPUT = MIB  # bytes of each stream that are answered, the last ones
 MAX_FETCHED = 16 * MIB  # of all files of an answer
 MAX_SECONDS = 3_600.0
-PATIENCE = 600.0  # seconds that a request waits for a place
+SLOT_TIMEOUT = 600.0  # seconds that a request waits for a place
 SHARED = 8  # scripts of one key that run at once in a container that they share
 SHARED_SCRIPTS = 2_000  # that a shared container runs before another takes its place
 COMMANDS = {"python": ["python3"], "pytest": ["python3", "-m", "pytest"], "bash": ["/bin/bash"]}
@@ -89,7 +89,7 @@ class _Wire:
 
     async def _run_alone(self, owner: str, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T:
         ticket, made = self.containers.queue.enter(owner), list[str]()
-        await self.containers.queue.wait(ticket, PATIENCE)
+        await self.containers.queue.wait(ticket, SLOT_TIMEOUT)
         try:
             return await in_thread(partial(self._alone, owner, made, work), cancel)
         finally:
@@ -99,14 +99,14 @@ class _Wire:
 
     def _alone(self, owner: str, made: list[str], work: Callable[[Sandbox, str], T]) -> T:
         made.append(self.containers.create(owner, ContainerSpec("script", origin="script")).id)
-        with self.containers.acquire(made[0], PATIENCE, has_ticket=True) as (interpreter, woken):
+        with self.containers.acquire(made[0], SLOT_TIMEOUT, has_ticket=True) as (interpreter, woken):
             woken.result()
             return work(interpreter.as_sandbox, "")
 
     def _in_shared(self, owner: str, name: str, work: Callable[[Sandbox, str], T]) -> T:
         spec = ContainerSpec(name, origin=f"{NAMED}scripts")
         folder = f"s-{secrets.token_hex(8)}"
-        with self.containers.use(self.containers.named(owner, spec, 2).id, PATIENCE) as (sandbox, _):
+        with self.containers.use(self.containers.named(owner, spec, 2).id, SLOT_TIMEOUT) as (sandbox, _):
             sandbox.make_dir(folder)
             try:
                 return work(sandbox, folder)

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from agent_tools.gateway.compute_queue import PATIENCE, ComputeQueue
+from agent_tools.gateway.compute_queue import TURN_TIMEOUT, ComputeQueue
 from tests.waiting import until
 
 LONG = 30.0  # seconds
@@ -113,7 +113,7 @@ def test_a_thread_that_has_waited_long_enough_goes_on() -> None:
         assert not waiting(queue)
         end.set()
     assert is_free(queue)
-    assert PATIENCE < 1
+    assert TURN_TIMEOUT < 1
 
 
 def test_an_error_passes_the_turn_on() -> None:

@@ -129,7 +129,7 @@ def _away(*_: object, **__: object) -> object:
 
 def test_nobody_is_let_in_by_a_key_that_may_be_revoked_for_long() -> None:
     now = [0.0]
-    keys = RequestKeys(["a-key-of-the-setting"], with_named=True, patience=300.0, clock=lambda: now[0])
+    keys = RequestKeys(["a-key-of-the-setting"], with_named=True, max_age=300.0, clock=lambda: now[0])
     keys.accept_named({digest("a-named-key"): AcceptedKey("me", "alice")})
     headers = {name: {"authorization": f"Bearer {name}"} for name in ("a-named-key", "a-key-of-the-setting")}
     now[0] = 300.0

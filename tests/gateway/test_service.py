@@ -15,7 +15,7 @@ import pytest
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.data_dir import folder_id
-from agent_tools.gateway.membership import MAX_SILENCE, PATIENCE, GatewayMembership, check_others
+from agent_tools.gateway.membership import MAX_SILENCE, RECOVERY_SECONDS, GatewayMembership, check_others
 from agent_tools.gateway.store.records import GatewayRow
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.testing import ScriptedReply, ScriptedServer
@@ -216,7 +216,7 @@ def test_others_are_not_taken_for_gone_after_a_time_in_which_the_database_heard_
     one._beat_at -= 2 * MAX_SILENCE  # nor did it hear of this one
     one.beat()
     assert one.is_alive(other.id)
-    one._patient_until -= 2 * PATIENCE
+    one._recovers_until -= 2 * RECOVERY_SECONDS
     one.beat()
     assert not one.is_alive(other.id)
     store.close()

@@ -17,7 +17,7 @@ from typing import Any
 
 from agent_tools.guest.wire.sockets import await_either, await_input
 
-READ_SIZE = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 SSH_SECONDS = 5.0  # seconds that an ssh process may take to end
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -56,7 +56,7 @@ class AttachedStdio:
         """Return bytes from the sandbox's stdout; b'' at the end, None if there are none yet."""
         while self._reader >= 0:
             try:
-                data = self._socket.recv(READ_SIZE) if self._socket else os.read(self._reader, READ_SIZE)
+                data = self._socket.recv(CHUNK_BYTES) if self._socket else os.read(self._reader, CHUNK_BYTES)
             except _LATER:
                 return None
             except OSError:

@@ -47,7 +47,7 @@ BUSY_HINT = (
 )
 ADDRESS_HINT = f"DOCKER_HOST must begin with unix://, tcp:// or ssh://, or be unset. {START_ENGINE_HINT}"
 _NO_ADDRESS = "Invalid bind address"  # the SDK's messages
-PATIENCE = 3600  # seconds without data from the engine during a pull or build
+BUILD_TIMEOUT = 3600  # seconds without data from the engine during a pull or build
 MOST_EXPLAINED = 500  # characters of an engine's message in an error
 MAX_CONNECTIONS = 64  # idle connections kept for the next request; further ones are closed after use
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -110,7 +110,7 @@ class DockerConnection:
     def api(self, *, is_patient: bool = False) -> Any:
         """The SDK's low-level client; one per process, since a forked child must not share its parent's connections.
 
-        With `is_patient`, the client for requests that may take up to PATIENCE.
+        With `is_patient`, the client for requests that may take up to BUILD_TIMEOUT.
         """
         with self._lock:
             if self._client is None or self._client_pid != os.getpid():
@@ -119,7 +119,7 @@ class DockerConnection:
             if not is_patient:
                 return self._client.api
             if self._patient_client is None:
-                self._patient_client = _client(PATIENCE, self._client.api.api_version, self._environ)
+                self._patient_client = _client(BUILD_TIMEOUT, self._client.api.api_version, self._environ)
             return self._patient_client.api
 
     def new_client(self, timeout: int) -> docker.DockerClient:

@@ -24,7 +24,7 @@ from agent_tools.errors import EngineError
 from agent_tools.limits import KIB
 from agent_tools.machine.rounds import rounds
 
-READ_SIZE = 256 * KIB
+CHUNK_BYTES = 256 * KIB
 MOST_SENT = 64 * KIB  # of stdin in one frame
 PING_SECONDS = (
     30.0  # seconds between two pings: load balancers and proxies close connections that are idle for a minute
@@ -54,7 +54,7 @@ class ExecStdio:
         self._socket: socket.socket = stream.get_extra_info("socket")
         self._found = b""  # stdout bytes that came with the server's handshake
         with contextlib.suppress(httpcore2.NetworkError):
-            self._found = self._channels.feed(stream.read(READ_SIZE, timeout=0))
+            self._found = self._channels.feed(stream.read(CHUNK_BYTES, timeout=0))
         self._socket.setblocking(False)
         self._descriptor: int = self._socket.fileno()
         rounds().add(self)
@@ -84,7 +84,7 @@ class ExecStdio:
                 if self._channels.has_ended:
                     return b""
                 try:
-                    data = self._socket.recv(READ_SIZE)
+                    data = self._socket.recv(CHUNK_BYTES)
                 except _LATER:
                     self._reply()
                     return None

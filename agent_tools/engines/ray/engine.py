@@ -29,7 +29,7 @@ from agent_tools.errors import EngineError, EngineUnavailable, HostFull, Sandbox
 from agent_tools.text import neutralise
 from agent_tools.version import __version__
 
-PATIENCE_SECONDS = 60.0  # that a start waits for a slot where all nodes are full
+SLOT_TIMEOUT = 60.0  # that a start waits for a slot where all nodes are full
 START_SECONDS = 3600.0  # for one answer: a node may have to build the image first
 SKIP_SECONDS = 10.0  # in which a node that did not answer is asked only if there is no other
 LOOK_SECONDS = 0.25  # between two tries where all nodes are full
@@ -57,11 +57,11 @@ class NodesEngine:
 
     Args:
         nodes: finds the nodes.
-        patience: seconds that a start waits for a slot where all nodes are full.
+        timeout: seconds that a start waits for a slot where all nodes are full.
     """
 
-    def __init__(self, nodes: Nodes, patience: float = PATIENCE_SECONDS) -> None:
-        self._nodes, self._patience = nodes, patience
+    def __init__(self, nodes: Nodes, timeout: float = SLOT_TIMEOUT) -> None:
+        self._nodes, self._timeout = nodes, timeout
         self._recipes: dict[str, Recipe] = {}
         self._lock = threading.Lock()
         self._places: dict[str, NodeEndpoint] = {}  # of each sandbox of this process
@@ -96,7 +96,7 @@ class NodesEngine:
         """
         if spec.volumes:
             raise SandboxStartError("Sandboxes on Ray have no volumes: leave out the option `volumes`.")
-        deadline, is_first = time.monotonic() + self._patience, True
+        deadline, is_first = time.monotonic() + self._timeout, True
         while True:
             outcome = self._try_all(spec)
             if isinstance(outcome, Container):
@@ -108,7 +108,7 @@ class NodesEngine:
                 continue
             if time.monotonic() > deadline:
                 raise HostFull(
-                    f"All nodes are full; one of them said: {outcome} Waited {self._patience:g} s. Close sandboxes, or "
+                    f"All nodes are full; one of them said: {outcome} Waited {self._timeout:g} s. Close sandboxes, or "
                     "add nodes."
                 ) from outcome
             time.sleep(LOOK_SECONDS)

@@ -21,7 +21,7 @@ MAX_REQUEST = MIB  # bytes: the environment of a sandbox is the largest part
 MAX_ANSWER = 64 * KIB  # bytes
 GREETING_SECONDS = 10.0  # to connect, to agree on TLS, and to send the token and the request
 BEAT_SECONDS = 5.0  # between two empty messages of a node that works
-READ_SIZE = 256 * KIB
+CHUNK_BYTES = 256 * KIB
 MOST_SENT = 64 * KIB  # of one piece, so that a retry sends the same bytes, as TLS wants
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -52,7 +52,7 @@ class LinkStdio:
             StreamLost: the other side is gone without a goodbye.
         """
         try:
-            data = self._connection.recv(READ_SIZE)
+            data = self._connection.recv(CHUNK_BYTES)
         except _LATER:
             return None
         except OSError as exc:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-PIECE = 65_536  # characters that are squeezed at once
+CHUNK_CHARS = 65_536  # characters that are squeezed at once
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _SYSTEM = ("system", "developer")
 
@@ -125,8 +125,8 @@ def _part(part: Any) -> str:
 
 def _squeezed(text: str) -> str:
     """Remove white space, piece by piece: a list of words would take many times the memory of the text."""
-    pieces = range(0, len(text), PIECE)
-    return "".join("".join(text[start : start + PIECE].split()) for start in pieces)
+    pieces = range(0, len(text), CHUNK_CHARS)
+    return "".join("".join(text[start : start + CHUNK_CHARS].split()) for start in pieces)
 
 
 def _canonical(value: Any) -> str:

@@ -58,7 +58,7 @@ class RequestKeys:
         keys: Sequence[str],
         *,
         with_named: bool = False,
-        patience: float = math.inf,
+        max_age: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
         sign_on: SignOn | None = None,
         with_groups: bool = False,
@@ -68,7 +68,7 @@ class RequestKeys:
         self._with_groups = with_groups
         self._users: dict[str, SignedOnUser] = {}  # by owner, the latest last
         self._with_named = with_named
-        self._patience = patience
+        self._max_age = max_age
         self._clock = clock
         self._named_at = clock()
         self._set = {
@@ -164,7 +164,7 @@ class RequestKeys:
             message = f"{message} Send it as 'Authorization: Bearer KEY'."
             raise Refusal("unknown_key", 401, message, "invalid_api_key")
         is_named = self._with_groups if accepted.user else digest(key) not in self._set
-        if is_named and self._clock() > self._named_at + self._patience:
+        if is_named and self._clock() > self._named_at + self._max_age:
             raise ApiError(
                 503, "The gateway's database does not answer, so keys cannot be checked.", code="database_unavailable"
             )

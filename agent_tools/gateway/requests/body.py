@@ -24,7 +24,7 @@ class Body:
     def __init__(self, receive: Receive, config: GatewayConfig, headers: Headers) -> None:
         self._receive = receive
         self._left = max(config.max_upload_bytes, config.max_body_bytes) + MIB  # a form is larger than its file
-        self._patience = config.body_timeout
+        self._seconds_left = config.body_timeout
         self._rate = config.min_body_rate
         self.is_read = "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
 
@@ -37,12 +37,12 @@ class Body:
         if self.is_read:
             return await self._receive()  # it waits until the client hangs up
         started = time.monotonic()
-        with anyio.move_on_after(self._patience) as waiting:
+        with anyio.move_on_after(self._seconds_left) as waiting:
             message = await self._receive()
         if waiting.cancelled_caught:
             raise late("body")
         size = len(message.get("body", b""))
-        self._patience += size / self._rate - (time.monotonic() - started)
+        self._seconds_left += size / self._rate - (time.monotonic() - started)
         self._left -= size
         if self._left < 0:
             raise too_large("The request is too large.")

@@ -20,19 +20,19 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-PIECE = 256 * KIB  # bytes
+CHUNK_BYTES = 256 * KIB  # bytes
 MAX_WINDOW_LOG = 23
 
 
 def _gunzipped(stream: Any, data: bytes) -> Iterator[bytes]:
-    while piece := stream.decompress(data, PIECE):
+    while piece := stream.decompress(data, CHUNK_BYTES):
         yield piece
         data = stream.unconsumed_tail
 
 
 def _unpacked_zstd(stream: Any, data: bytes) -> Iterator[bytes]:
     while data or not (stream.needs_input or stream.eof):
-        if piece := stream.decompress(data, PIECE):  # EOFError: there is data after the end
+        if piece := stream.decompress(data, CHUNK_BYTES):  # EOFError: there is data after the end
             yield piece
         data = b""
 
@@ -51,7 +51,7 @@ class Decoder:
         self._has_begun = False
 
     def unpacked(self, data: bytes) -> Iterator[bytes]:
-        """Yield these further bytes, unpacked, in pieces of at most `PIECE`.
+        """Yield these further bytes, unpacked, in pieces of at most `CHUNK_BYTES`.
 
         Raises:
             ApiError: 400, they are not of this encoding.

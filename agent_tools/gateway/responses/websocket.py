@@ -39,7 +39,7 @@ from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, inval
 from agent_tools.gateway.requests.fields import RequestModel, at_most, read
 from agent_tools.gateway.responses.job import ResponseJob, request_reader, start_job
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import SEND_PATIENCE, unless_gone
+from agent_tools.gateway.sse import SEND_TIMEOUT, unless_gone
 from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject
@@ -124,11 +124,11 @@ class ResponseSockets:
             if other is socket:
                 self.forget(socket, id_)
 
-    async def close(self, patience: float = 0) -> None:
-        """End each connection once its active responses have ended, for which it waits `patience` seconds."""
+    async def close(self, timeout: float = 0) -> None:
+        """End each connection once its active responses have ended, for which it waits `timeout` seconds."""
         self.closing.set()
         if self.ends:
-            await asyncio.wait(self.ends, timeout=patience)
+            await asyncio.wait(self.ends, timeout=timeout)
 
 
 async def response_socket(websocket: WebSocket) -> None:
@@ -307,7 +307,7 @@ class _Connection:
         if stream_id:
             data = encoded({"stream_id": stream_id}).data[:-1] + b"," + data[1:]
         try:
-            with anyio.fail_after(SEND_PATIENCE):
+            with anyio.fail_after(SEND_TIMEOUT):
                 async with self._sending:
                     await self._ws.send_text(data.decode())
         except (OSError, WebSocketDisconnect, RuntimeError):  # RuntimeError: the connection is closed already

@@ -22,7 +22,7 @@ from agent_tools.gateway.store.records import GatewayRow, StoredEvents
 from agent_tools.gateway.store.store import Store
 from agent_tools.machine.removal import remove_tree
 
-PATIENCE = 60.0  # seconds in which gateways end the owner's containers
+END_TIMEOUT = 60.0  # seconds in which gateways end the owner's containers
 _SETTLE = READ_EVERY + 4.0  # seconds in which a gateway has read that a key was revoked, and ended its responses
 
 
@@ -31,7 +31,7 @@ def purge(config: GatewayConfig, store: Store, owner: str, wait: Callable[[float
     alive = _delete(config, store, owner)
     if alive:
         wait(_SETTLE)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + END_TIMEOUT
     while (left := store.count(ContainerRecord, owner=owner)) and time.monotonic() < deadline:
         wait(1.0)
         _end_containers(config, store, owner)

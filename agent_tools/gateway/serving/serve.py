@@ -29,7 +29,7 @@ from agent_tools.gateway.membership import check_others
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.second_port import SecondPort, listening
 from agent_tools.gateway.serving.service_manager import notify
-from agent_tools.gateway.sse import SEND_PATIENCE
+from agent_tools.gateway.sse import SEND_TIMEOUT
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import NO_ANSWER, Upstream
 
@@ -81,19 +81,19 @@ class Server(uvicorn.Server):
     def __init__(
         self, config: GatewayConfig, app: Starlette, ready: Callable[[int], None] = lambda _: None, **options: Any
     ) -> None:
-        self._patience = config.shutdown_grace + LAST_WORDS
+        self._close_timeout = config.shutdown_grace + LAST_WORDS
         connections = Connections(
             config.max_connections, config.head_timeout, self._record, config.body_timeout, config.min_body_rate
         )
         own = {
             "server_header": False,
-            "timeout_graceful_shutdown": math.ceil(self._patience) + 1,
+            "timeout_graceful_shutdown": math.ceil(self._close_timeout) + 1,
             "access_log": False,
             "ws": "websockets-sansio",
             "ws_max_size": config.max_body_bytes,
             "ws_per_message_deflate": False,  # a small message could become a large one
             "ws_ping_interval": config.heartbeat,
-            "ws_ping_timeout": SEND_PATIENCE,
+            "ws_ping_timeout": SEND_TIMEOUT,
         }
         super().__init__(connections.bound(app, **{**own, **options}))
         self._app = app
@@ -119,7 +119,7 @@ class Server(uvicorn.Server):
         for each in self.servers:
             each.close()
         state = self._app.state
-        await asyncio.gather(state.jobs.close(), state.sockets.close(self._patience))
+        await asyncio.gather(state.jobs.close(), state.sockets.close(self._close_timeout))
         await super().shutdown(sockets)
         if self.second_port:
             await self.second_port.close()

@@ -19,8 +19,8 @@ from agent_tools.gateway.compute_queue import ComputeQueue
 from agent_tools.gateway.store.tables import metadata
 
 StoreError = sa.exc.SQLAlchemyError  # raised while the database is away or full
-PATIENCE = 10.0  # seconds in which another process may hold the lock of an SQLite file
-LOCKED_PATIENCE = 0.1  # seconds that a write waits after another one has just timed out
+LOCK_TIMEOUT = 10.0  # seconds in which another process may hold the lock of an SQLite file
+RETRY_LOCK_TIMEOUT = 0.1  # seconds that a write waits after another one has just timed out
 _log = logging.getLogger(__name__)
 
 
@@ -29,7 +29,7 @@ class Store(Rows):
 
     Others compute while a server answers, and urgent threads go first before a file is used.
 
-    A request writes several times, so only the first write waits `patience` seconds for the lock of an SQLite file.
+    A request writes several times, so only the first write waits `lock_timeout` seconds for the lock of an SQLite file.
     Once it has failed, the database counts as locked until a write succeeds, and other writes wait only briefly.
 
     Attributes:
@@ -39,16 +39,16 @@ class Store(Rows):
 
     failure = StoreError
 
-    def __init__(self, url: str, patience: float = PATIENCE, compute: ComputeQueue | None = None) -> None:
+    def __init__(self, url: str, lock_timeout: float = LOCK_TIMEOUT, compute: ComputeQueue | None = None) -> None:
         self.failures = 0
         self._is_locked = False
-        self._patience = patience
+        self._lock_timeout = lock_timeout
         self.is_file = url.startswith("sqlite")
         compute = compute or ComputeQueue()
         self._courtesy = compute.yielding if self.is_file else compute.waiting
         self._engine = sa.create_engine(url, pool_pre_ping=not self.is_file)
         if self.is_file:
-            sa.event.listen(self._engine, "connect", partial(_prepare_sqlite, patience))
+            sa.event.listen(self._engine, "connect", partial(_prepare_sqlite, lock_timeout))
         from agent_tools.gateway.store import schema  # slow to import: Alembic takes a quarter of the store's time
 
         try:
@@ -165,12 +165,12 @@ class Store(Rows):
         try:
             with self._transaction() as connection:
                 if is_locked:
-                    _set_patience(connection.connection, min(self._patience, LOCKED_PATIENCE))
+                    _set_lock_timeout(connection.connection, min(self._lock_timeout, RETRY_LOCK_TIMEOUT))
                 try:
                     yield connection
                 finally:
                     if is_locked:
-                        _set_patience(connection.connection, self._patience)
+                        _set_lock_timeout(connection.connection, self._lock_timeout)
             self._is_locked = False
         except sa.exc.OperationalError as exc:
             self._is_locked = self.is_file and "locked" in str(exc.orig)
@@ -227,15 +227,15 @@ def packed_lines(values: Iterable[Any]) -> str:
     return "\n".join(map(packed, values))
 
 
-def _prepare_sqlite(patience: float, connection: Any, _: Any) -> None:
-    _set_patience(connection, patience)  # first: the next one may have to wait
+def _prepare_sqlite(lock_timeout: float, connection: Any, _: Any) -> None:
+    _set_lock_timeout(connection, lock_timeout)  # first: the next one may have to wait
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
 
 
-def _set_patience(connection: Any, seconds: float) -> None:
+def _set_lock_timeout(connection: Any, seconds: float) -> None:
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={int(seconds * 1_000)}")
     cursor.close()

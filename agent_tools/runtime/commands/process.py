@@ -37,7 +37,7 @@ from agent_tools.results.commands import CommandOutput, CommandResult, Cursor, O
 from agent_tools.runtime.commands.exit_code import complaint, exit_code
 from agent_tools.runtime.commands.tail import Tail
 
-CHUNK = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 MAX_WAITING = 1024 * 1024  # bytes of stdin that are buffered here; a writer of more waits
 OVERTIME = 2.0  # seconds after the guest's own limits at which the host ends a command
 LAST_READS = 16  # of CHUNK, before a command counts as not ended: its reader may have been away, and not the guest
@@ -308,7 +308,7 @@ class Process:
         """Send without waiting, and yield the received messages."""
         try:
             self._send()
-            data = self._link.recv(CHUNK)
+            data = self._link.recv(CHUNK_BYTES)
             yield from self._reader.feed(data)
             if not data:
                 self._end(LOST)

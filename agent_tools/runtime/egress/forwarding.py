@@ -31,7 +31,7 @@ from agent_tools.runtime.egress.link import ClientHungUp
 from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.refusals import EgressRefused, NotReached
 
-CHUNK = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 MAX_ANSWER_HEAD = 64 * 1024
 SCHEME = "http://"
 Fields = list[tuple[bytes, bytes]]
@@ -164,7 +164,7 @@ class _Upstream:
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
-                data = await self._reader.read(CHUNK)
+                data = await self._reader.read(CHUNK_BYTES)
                 self._meter.receive(len(data))
                 self._http.receive_data(data)
             elif isinstance(event, h11.Response):
@@ -221,9 +221,11 @@ def _end_to_end(headers: Fields) -> Fields:
 async def _opened(connected: socket.socket, origin: RequestTarget) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Start TLS on a socket if the origin needs it."""
     if not origin.is_tls:
-        return await asyncio.open_connection(sock=connected, limit=CHUNK)
+        return await asyncio.open_connection(sock=connected, limit=CHUNK_BYTES)
     context = _verifying(settings.ca_bundle())
-    return await asyncio.open_connection(sock=connected, limit=CHUNK, ssl=context, server_hostname=origin.target.host)
+    return await asyncio.open_connection(
+        sock=connected, limit=CHUNK_BYTES, ssl=context, server_hostname=origin.target.host
+    )
 
 
 @functools.cache

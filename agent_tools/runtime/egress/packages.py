@@ -41,7 +41,7 @@ from agent_tools.runtime.egress.http_exchange import HttpExchange
 from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.refusals import EgressRefused, NotReached
 
-CHUNK = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 MAX_PAGE = 32 * 1024 * 1024
 MAX_PARTS = 1_000_000  # parts of a page: one of 32 MiB has 900,000
 MAX_KNOWN = 64 * 1024 * 1024  # bytes of pages kept in memory for one sandbox
@@ -257,7 +257,7 @@ class Packages:
             size = os.fstat(file.fileno()).st_size
             fields = [("Content-Type", "application/octet-stream"), ("Content-Length", str(size))]
             await exchange.answer(h11.Response(status_code=200, headers=fields))
-            while data := await self._on_disk(file.read, CHUNK):
+            while data := await self._on_disk(file.read, CHUNK_BYTES):
                 await exchange.answer(h11.Data(data=data))
             await exchange.answer(h11.EndOfMessage())
 

@@ -17,7 +17,7 @@ from agent_tools.runtime.egress.refusals import EgressRefused
 MAX_HEAD = 16 * KIB  # bytes of the head of a request, and of a TLS greeting
 
 
-CHUNK = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 
 Sent = Callable[[bytes], bytes]
 """A filter: takes bytes from the code and returns the bytes that may be sent now."""
@@ -38,7 +38,7 @@ class Tunnel:
         Raises:
             EgressRefused: the connection is not allowed, failed, or was cut.
         """
-        reader, writer = await asyncio.open_connection(sock=await dialler.dial(target), limit=CHUNK)
+        reader, writer = await asyncio.open_connection(sock=await dialler.dial(target), limit=CHUNK_BYTES)
         try:
             first = await self._exchange.establish()
             sent = await self._greeted(first, writer, target)
@@ -90,7 +90,7 @@ class Tunnel:
         await writer.drain()
 
     async def _inwards(self, reader: asyncio.StreamReader) -> None:
-        while data := await reader.read(CHUNK):
+        while data := await reader.read(CHUNK_BYTES):
             self._meter.receive(len(data))
             await self._channel.write(data)
 

@@ -29,7 +29,7 @@ from agent_tools.machine.addresses import addresses_of, ascii_name, checked_addr
 from agent_tools.machine.background import start_thread
 from agent_tools.settings import ca_bundle
 
-CHUNK = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 MAX_REDIRECTS = 5
 LookUp = Callable[[str, int], list[str]]
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -177,7 +177,7 @@ def _hang_up_at(deadline: float, sock: socket.socket) -> threading.Timer:
 def _read(answer: _Answer, parts: SplitResult, limits: Limits, deadline: float) -> Iterator[bytes]:
     try:
         while True:
-            chunk = answer.response.read(CHUNK)
+            chunk = answer.response.read(CHUNK_BYTES)
             if time.monotonic() > deadline:
                 raise FileRejected(f"{parts.hostname} took longer than {limits.download_timeout:g} s")
             if not chunk:

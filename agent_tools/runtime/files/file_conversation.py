@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from agent_tools.json_parts import has_more_parts
 
-CHUNK = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 MAX_HEAD_BYTES = 32 * 1024 * 1024
 SILENCE = 1.0  # seconds without a byte after which a server is continued: code may have stopped it
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class Conversation:
         """Return exactly `size` bytes."""
         data = bytearray()
         while len(data) < size:
-            data += self.receive(min(CHUNK, size - len(data)))
+            data += self.receive(min(CHUNK_BYTES, size - len(data)))
         return bytes(data)
 
     def receive(self, most: int) -> bytes:

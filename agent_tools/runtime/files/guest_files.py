@@ -20,7 +20,7 @@ from typing import BinaryIO
 from agent_tools.errors import AgentToolsError, SandboxGone
 from agent_tools.limits import Limits
 from agent_tools.results.files import FileInfo, FileKind
-from agent_tools.runtime.files.file_conversation import CHUNK, Conversation, Head
+from agent_tools.runtime.files.file_conversation import CHUNK_BYTES, Conversation, Head
 
 FAILED = 0xFFFFFFFF  # a length that marks a read error in the middle
 MAX_PIECE = 1024 * 1024
@@ -259,7 +259,7 @@ def pieces(data: bytes | BinaryIO) -> Iterator[memoryview]:
         for start in range(0, len(view), CHUNK):
             yield view[start : start + CHUNK]
         return
-    while piece := data.read(CHUNK):
+    while piece := data.read(CHUNK_BYTES):
         yield memoryview(piece)
 
 

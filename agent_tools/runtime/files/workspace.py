@@ -37,7 +37,7 @@ from agent_tools.machine.path_walk import parts_below
 from agent_tools.results.execution import Changes, FileChange, StagedFile
 
 MAX_FILES = 100  # staged in one call
-CHUNK = 256 * 1024  # bytes of a file that are read at once
+CHUNK_BYTES = 256 * 1024  # bytes of a file that are read at once
 MAX_NAMES = 5  # entries listed of a folder in which a file is missing
 MAX_TRIES = 100_000  # names to try for a figure
 
@@ -165,7 +165,7 @@ class Workspace:
             if _same_content(source_fd, dir_fd, wanted):
                 return wanted
             os.lseek(source_fd, 0, os.SEEK_SET)
-            return self._write_new(dir_fd, wanted, iter(lambda: os.read(source_fd, CHUNK), b""))
+            return self._write_new(dir_fd, wanted, iter(lambda: os.read(source_fd, CHUNK_BYTES), b""))
 
     def _write_new(self, dir_fd: int, wanted: str, chunks: Iterator[bytes]) -> str:
         """Write under the wanted name, or with the first number that is free."""
@@ -299,7 +299,7 @@ def _same_content(source_fd: int, dir_fd: int, name: str) -> bool:
 def _digest(fd: int) -> bytes:
     digest = hashlib.sha256()
     os.lseek(fd, 0, os.SEEK_SET)
-    while chunk := os.read(fd, CHUNK):
+    while chunk := os.read(fd, CHUNK_BYTES):
         digest.update(chunk)
     return digest.digest()
 

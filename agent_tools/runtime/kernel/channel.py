@@ -24,7 +24,7 @@ from agent_tools.runtime.kernel.protocol import KernelMessage, execute_request, 
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.text import neutralise
 
-READ_SIZE = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 SEND_SECONDS = 1.0  # seconds that a kernel may leave a request unread
 LAST_BYTES = 4 * MIB  # bytes that a kernel may have sent before its reported end: more than can be in transit
 LAST_SECONDS = 0.5  # seconds that they may be in transit over stdio
@@ -202,7 +202,7 @@ class KernelChannel:
     def _read(self) -> bytes | None:
         """Read available bytes; b'' at the end, None if there are none."""
         try:
-            data = self._socket.recv(READ_SIZE)
+            data = self._socket.recv(CHUNK_BYTES)
         except BlockingIOError:
             return None
         except OSError:

@@ -249,7 +249,7 @@ class Kernel:
             self._look_after(run)
             outputs: list[Output] = []
             is_silent = True
-            for event in self.channel.receive(self._patience(run)):
+            for event in self.channel.receive(self._timeout(run)):
                 is_silent = False
                 outputs += self._take(event, run)
                 self._look_after(run)
@@ -275,7 +275,7 @@ class Kernel:
             if moment.now >= escalation.due(run.state, moment.deadline, self._limits):
                 self._enter(run, escalation.lapse(run.state, moment))
 
-    def _patience(self, run: RunningRequest) -> float:
+    def _timeout(self, run: RunningRequest) -> float:
         """Return the seconds until the next check of the run."""
         due = escalation.due(run.state, run.limit.deadline, self._limits) - self._clock()
         return min(due, CANCEL_SECONDS if self.lifeline.is_armed else ARM_SECONDS)

@@ -128,10 +128,10 @@ class Pool:
                 self._thread = start_thread(self._keep_filled, "agent-tools-pool")
             self._changed.notify_all()
 
-    def wait(self, patience: float) -> int:
-        """Wait up to `patience` seconds until all are ready or one failed; return how many are ready."""
+    def wait(self, timeout: float) -> int:
+        """Wait up to `timeout` seconds until all are ready or one failed; return how many are ready."""
         with self._changed:
-            self._changed.wait_for(lambda: self.ready >= self._size or bool(self.failure), patience)
+            self._changed.wait_for(lambda: self.ready >= self._size or bool(self.failure), timeout)
             return self.ready
 
     def take_sandbox(self, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
@@ -147,16 +147,16 @@ class Pool:
             self._changed.notify_all()
         return None if isinstance(outcome, str) else outcome
 
-    def close(self, patience: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Make no more, and remove the sandboxes that no session took.
 
-        With `patience` (seconds), a thread that is still making one after that removes it itself.
+        With `timeout` (seconds), a thread that is still making one after that removes it itself.
         """
         with self._changed:
             self._is_closed, thread = True, self._thread
             self._changed.notify_all()
         if thread:
-            thread.join(patience)
+            thread.join(timeout)
         self._end_ready()
         self._do_later()
 

@@ -75,15 +75,15 @@ class Pools:
             self._cold_start_seconds += self._clock() - started
         return sandbox
 
-    def prepare(self, spec: SessionSpec, patience: float) -> int:
-        """Begin to fill the pool for sessions like this one; wait up to `patience` seconds and return the number ready.
+    def prepare(self, spec: SessionSpec, timeout: float) -> int:
+        """Begin to fill the pool for sessions like this one; wait up to `timeout` seconds and return the number ready.
 
         Raises:
             EngineError: the engine cannot be reached.
         """
         pool = self._pool_of(spec)
         pool.keep(spec.ahead.size)
-        return pool.wait(patience) if patience > 0 else pool.ready
+        return pool.wait(timeout) if timeout > 0 else pool.ready
 
     def state(self) -> PoolState:
         """Return the present statistics."""
@@ -95,12 +95,12 @@ class Pools:
         failures = tuple(pool.failure for pool in pools if pool.failure)
         return PoolState(sum(pool.ready for pool in pools), dict(takes), failures, *cold)
 
-    def close(self, patience: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Remove the sandboxes that no session took; later sessions start pools anew. Waits as `Pool.close`."""
         with self._lock:
             pools, self._pools = self._pools, []
         for pool in pools:
-            self._end(pool, patience)
+            self._end(pool, timeout)
 
     def _pool_of(self, spec: SessionSpec) -> Pool:
         key = PoolKey.of(spec, self._engine.guest(spec.work_dir))
@@ -117,7 +117,7 @@ class Pools:
             self._behind(lambda: self._end(lost))
         return pool
 
-    def _end(self, pool: Pool, patience: float | None = None) -> None:
-        pool.close(patience)
+    def _end(self, pool: Pool, timeout: float | None = None) -> None:
+        pool.close(timeout)
         with self._lock:
             self._former.update(pool.takes)

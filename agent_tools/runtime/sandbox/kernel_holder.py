@@ -26,8 +26,8 @@ class KernelHolder(ABC):
         """Continue a sandbox that was stopped as idle, and keep it running during the block."""
 
     @abstractmethod
-    def start_kernel(self, patience: float) -> Kernel:
-        """Start a kernel within `patience` seconds, and connect to it.
+    def start_kernel(self, timeout: float) -> Kernel:
+        """Start a kernel within `timeout` seconds, and connect to it.
 
         Raises:
             KernelDied: it did not start.
@@ -43,7 +43,7 @@ class KernelHolder(ABC):
         """The runs of its kernels."""
         return self.kernels.runs
 
-    def go_back(self, run: int, patience: float) -> None:
+    def go_back(self, run: int, timeout: float) -> None:
         """Replace the live kernel by the checkpoint of this run, or by a fresh kernel for 0.
 
         Raises:
@@ -52,9 +52,9 @@ class KernelHolder(ABC):
         """
         with self.use():
             if run:
-                self.kernels.wake(time.monotonic() + patience, run)
+                self.kernels.wake(time.monotonic() + timeout, run)
             else:
-                self.start_kernel(patience)
+                self.start_kernel(timeout)
 
     def define(self, source: str, seconds: float) -> None:
         """Run internal code in the kernel. Errors as for `Kernels.define`."""

@@ -188,23 +188,23 @@ class RunningSandbox(KernelHolder):
         """True while work_dir is the folder that was mounted, and not another one under its name."""
         return identity_now(self._spec.work_dir) == self._work_dir
 
-    def start_kernel(self, patience: float) -> Kernel:
-        """Order PID 1 to fork a fresh kernel, and connect to it within `patience` seconds.
+    def start_kernel(self, timeout: float) -> Kernel:
+        """Order PID 1 to fork a fresh kernel, and connect to it within `timeout` seconds.
 
         Raises:
             KernelDied: it did not start.
         """
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         with self.use():
             kernel = self.kernels.start(deadline)
             self._open_network(deadline)
         return kernel
 
-    def wake_kernel(self, patience: float) -> Variables:
+    def wake_kernel(self, timeout: float) -> Variables:
         """Replace an ended kernel by the latest checkpoint; report on the variables."""
         if self.has_ended or not self.has_work_dir:
             return LOST
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         try:
             with self.use():
                 self._open_network(deadline)

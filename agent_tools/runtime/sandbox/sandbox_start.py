@@ -62,9 +62,9 @@ def start_errors() -> Iterator[None]:
 
 
 def await_guest(
-    engine: Engine, transport: Transport, sandbox: Container, asked: SandboxSpec, patience: float
+    engine: Engine, transport: Transport, sandbox: Container, asked: SandboxSpec, timeout: float
 ) -> Lifeline:
-    """Wait up to `patience` seconds for a sandbox's PID 1.
+    """Wait up to `timeout` seconds for a sandbox's PID 1.
 
     Raises:
         SandboxStartError: it did not start; `log` has its output.
@@ -77,7 +77,7 @@ def await_guest(
         words = output if output is not None else words
         return output is None
 
-    lifeline = transport.await_guest(sandbox.stdio, time.monotonic() + patience, still_runs)
+    lifeline = transport.await_guest(sandbox.stdio, time.monotonic() + timeout, still_runs)
     if lifeline is None:
         raise SandboxStartError(f"The sandbox of image {asked.image} did not start: {neutralise(words.strip())}", words)
     return lifeline

@@ -89,20 +89,20 @@ class KernelBranch(KernelHolder):
         """True while it lives, and its sandbox takes commands and serves its files."""
         return not self._lifeline.is_hung_up() and self.root.is_usable
 
-    def start_kernel(self, patience: float) -> Kernel:
-        """Continue a kernel from the moment of the fork, within `patience` seconds.
+    def start_kernel(self, timeout: float) -> Kernel:
+        """Continue a kernel from the moment of the fork, within `timeout` seconds.
 
         Raises:
             KernelDied: it did not start.
         """
         with self.use():
-            return self.kernels.start(time.monotonic() + patience)
+            return self.kernels.start(time.monotonic() + timeout)
 
-    def wake_kernel(self, patience: float) -> Variables:
+    def wake_kernel(self, timeout: float) -> Variables:
         """Continue another kernel, from the latest checkpoint or from the moment of the fork."""
         if self.has_ended or not self.root.has_work_dir:
             return LOST
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         with self.use():
             variables = self.kernels.go_back(deadline)
             return variables if variables.kept else self._begin_again(deadline, variables.hindrance)

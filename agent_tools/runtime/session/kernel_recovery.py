@@ -83,13 +83,13 @@ class KernelRecovery:
     def _replaced(self, sandbox: AnySandbox, *, wakes: bool) -> Kernel | None:
         """Start another kernel in the same sandbox; close the sandbox and return None where that fails."""
         if not sandbox.has_ended and sandbox.root.has_work_dir:
-            patience = self.spec.limits.restart_timeout
-            variables = sandbox.wake_kernel(patience) if wakes else LOST
+            timeout = self.spec.limits.restart_timeout
+            variables = sandbox.wake_kernel(timeout) if wakes else LOST
             self.lost = replace(self.lost, variables=variables) if self.lost else None
             if variables.kept:
                 return sandbox.kernel
             with contextlib.suppress(KernelError, OSError):
-                return sandbox.start_kernel(patience)
+                return sandbox.start_kernel(timeout)
         self.sandbox = None
         sandbox.close()
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-READ_SIZE = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 
 
 class SocketStdio:
@@ -26,7 +26,7 @@ class SocketStdio:
     def receive(self) -> bytes | None:
         """Return received bytes; b'' at the end, None if there are none yet."""
         try:
-            return self._socket.recv(READ_SIZE)
+            return self._socket.recv(CHUNK_BYTES)
         except BlockingIOError:
             return None
         except OSError:

@@ -38,7 +38,7 @@ from agent_tools.wires.codex.messages import (
 )
 from agent_tools.wires.codex.processes import SessionProcesses
 from agent_tools.wires.http import aside
-from agent_tools.wires.opened import COMMAND, PATIENCE, Attendable, Place, Processes
+from agent_tools.wires.opened import COMMAND, SLOT_TIMEOUT, Attendable, Place, Processes
 from agent_tools.wires.paths import Home
 
 VERSION = "0.171.0"  # of the protocol that this was compared with
@@ -149,7 +149,7 @@ class CodexSession:
         """Run a short function on the sandbox, which is started if needed."""
 
         def done() -> T:
-            with self._wire.sandboxes.use(self.box.container(), PATIENCE) as (sandbox, _):
+            with self._wire.sandboxes.use(self.box.container(), SLOT_TIMEOUT) as (sandbox, _):
                 return work(sandbox)
 
         return await aside(done)

@@ -21,7 +21,7 @@ from agent_tools.containers.rows import Rows
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.connect import message_of
 from agent_tools.wires.http import Call, Routes, aside
-from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, OpenResources, Place, Processes
+from agent_tools.wires.opened import COMMAND, SHELL, SLOT_TIMEOUT, OpenResources, Place, Processes
 from agent_tools.wires.paths import Home
 
 ORIGIN = "e2b"
@@ -113,7 +113,7 @@ class E2BWire:
         for each in stored:
             if box := self.find(owner, each.id.removeprefix("e2b-")):
                 found.append(box)
-            elif each.created_at < time.time() - PATIENCE:  # else it may be under way
+            elif each.created_at < time.time() - SLOT_TIMEOUT:  # else it may be under way
                 self.rows.delete(WireValue, id=each.id)
         return found[::-1]
 
@@ -233,7 +233,7 @@ class E2BRequest(Call):
         id_ = (box or await self.here()).id
 
         def done() -> T:
-            with self.wire.containers.use(id_, PATIENCE) as (sandbox, _):
+            with self.wire.containers.use(id_, SLOT_TIMEOUT) as (sandbox, _):
                 return work(sandbox)
 
         return await aside(done)

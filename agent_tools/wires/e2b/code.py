@@ -21,7 +21,7 @@ from agent_tools.runtime.in_thread import iterate_in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.calls import HOME, ROUTES, Context, E2BRequest, E2BSandbox, in_sandbox, path_of
 from agent_tools.wires.http import bundle, failure_of, while_connected
-from agent_tools.wires.opened import PATIENCE, CodeRun, OpenResource
+from agent_tools.wires.opened import SLOT_TIMEOUT, CodeRun, OpenResource
 
 DEFAULT = "default"
 """The id of the first kernel, as a context."""
@@ -80,7 +80,7 @@ def _lines(
 ) -> Generator[str, None, None]:
     """Yield '' once the sandbox runs, then the lines of the answer."""
     counts = call.wire.counts
-    with call.wire.containers.acquire(box.id, PATIENCE) as (interpreter, woken):
+    with call.wire.containers.acquire(box.id, SLOT_TIMEOUT) as (interpreter, woken):
         note = woken.result()
         kernel = stop.of(context.sandbox if context else interpreter.as_sandbox)
         if kernel not in counts:

@@ -33,9 +33,9 @@ from agent_tools.machine.folder import Facts, Snapshot, safe_name
 from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import PIECE, Call, Json, Routes, application, aside, digest, health, while_connected
+from agent_tools.wires.http import CHUNK_BYTES, Call, Json, Routes, application, aside, digest, health, while_connected
 from agent_tools.wires.librechat.calls import AHEAD, LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
-from agent_tools.wires.opened import COMMAND, PATIENCE, CodeRun, Processes
+from agent_tools.wires.opened import COMMAND, SLOT_TIMEOUT, CodeRun, Processes
 
 ORIGIN = f"{NAMED}librechat"
 MAX_OUTPUT = MIB  # of a shell's stream
@@ -173,7 +173,7 @@ async def _exec(
     seconds = timeout / 1_000 if timeout else None
 
     def work() -> dict[str, Any]:
-        with call.wire.containers.acquire(call.ensure(session), PATIENCE) as (interpreter, woken):
+        with call.wire.containers.acquire(call.ensure(session), SLOT_TIMEOUT) as (interpreter, woken):
             note, sandbox = woken.result(), run.of(interpreter.as_sandbox)
             before, missing = call.bring(sandbox, session, files or [])
             if lang == "bash":
@@ -236,7 +236,7 @@ async def _script(
     call: _Call, session: str, code: str, tools: list[dict[str, Any]], files: list[_File], seconds: float
 ) -> StartedScript:
     def bring() -> tuple[Snapshot, str]:
-        with call.wire.containers.use(call.ensure(session), PATIENCE) as (sandbox, _):
+        with call.wire.containers.use(call.ensure(session), SLOT_TIMEOUT) as (sandbox, _):
             return call.bring(sandbox, session, files)
 
     before, missing = await aside(bring)
@@ -278,7 +278,7 @@ async def _download(call: _Call, session: str, file: str) -> Any:
 
     def pieces() -> Iterator[bytes]:
         with call.wire.contents.opened(container, name) as content:
-            while content and (piece := content.read(PIECE)):
+            while content and (piece := content.read(CHUNK_BYTES)):
                 yield piece
 
     shown = safe_name(posixpath.basename(name)).encode("ascii", "replace").decode()

@@ -18,7 +18,7 @@ from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import Call, Routes, aside, digest
-from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, OpenResources, Place, Processes
+from agent_tools.wires.opened import COMMAND, SHELL, SLOT_TIMEOUT, OpenResources, Place, Processes
 from agent_tools.wires.paths import Home
 
 HOME = "/workspace"
@@ -140,7 +140,7 @@ class TerminalRequest(Call):
         """Run a short function on the caller's sandbox, which is started if needed. Errors as for `ensure`."""
 
         def done() -> T:
-            with self.wire.containers.use(self.ensure(), PATIENCE) as (sandbox, _):
+            with self.wire.containers.use(self.ensure(), SLOT_TIMEOUT) as (sandbox, _):
                 return work(sandbox)
 
         return await aside(done)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 
-from agent_tools.gateway.requests.decompression import PIECE, decoder_of, zstd
+from agent_tools.gateway.requests.decompression import CHUNK_BYTES, decoder_of, zstd
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.token_count import MAX_COUNT, read_count
 from tests.fuzz import unfold
@@ -40,7 +40,7 @@ def read_encoded(parts: Parts) -> None:
     total = 0
     for start in range(0, len(data), 65_536):
         for piece in decoder.unpacked(data[start : start + 65_536]):
-            assert 0 < len(piece) <= PIECE
+            assert 0 < len(piece) <= CHUNK_BYTES
             total += len(piece)
             if total > MOST:
                 return

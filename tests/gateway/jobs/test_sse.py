@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.sse import PART, EventStreamResponse
+from agent_tools.gateway.sse import CHUNK_BYTES, EventStreamResponse
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import is_idle, post, until
 from tests.gateway.conftest import NewGateway
@@ -40,7 +40,7 @@ def test_a_client_that_takes_nothing_counts_as_gone(is_over: bool) -> None:
         log = EventLog(1000)
         log.append({"type": "response.created"})
         log.is_closed = is_over
-        await EventStreamResponse(log, gone.set, patience=0.01)({}, anyio.sleep_forever, send)  # type: ignore[arg-type]
+        await EventStreamResponse(log, gone.set, timeout=0.01)({}, anyio.sleep_forever, send)  # type: ignore[arg-type]
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.body":
@@ -76,14 +76,14 @@ def test_a_large_event_is_sent_in_parts() -> None:
         await asyncio.Event().wait()
 
     async def stream() -> None:
-        log = EventLog(100 * PART)
-        log.append({"type": "large", "text": "x" * 10 * PART})
+        log = EventLog(100 * CHUNK_BYTES)
+        log.append({"type": "large", "text": "x" * 10 * CHUNK_BYTES})
         log.append({"type": "small"})
         log.close()
         await EventStreamResponse(log, lambda: None)({}, receive, send)
 
     asyncio.run(stream())
-    assert max(map(len, sent)) <= 2 * PART
+    assert max(map(len, sent)) <= 2 * CHUNK_BYTES
     lines = b"".join(sent).decode().split("\n\n")
     assert [line.split("\n")[0] for line in lines[:2]] == ["event: large", "event: small"]
-    assert len(json.loads(lines[0].split("data: ")[1])["text"]) == 10 * PART
+    assert len(json.loads(lines[0].split("data: ")[1])["text"]) == 10 * CHUNK_BYTES

@@ -17,7 +17,7 @@ import pytest
 from starlette.types import Message
 
 from agent_tools.gateway.requests.body import DecompressionBudget, UnpackedBody
-from agent_tools.gateway.requests.decompression import PIECE, decoder_of, zstd
+from agent_tools.gateway.requests.decompression import CHUNK_BYTES, decoder_of, zstd
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply
@@ -35,7 +35,7 @@ def unpack(name: str, data: bytes, step: int) -> bytes:
     for start in range(0, len(data), step):
         found += decoder.unpacked(data[start : start + step])
     decoder.finish()
-    assert max(map(len, found), default=0) <= PIECE
+    assert max(map(len, found), default=0) <= CHUNK_BYTES
     return b"".join(found)
 
 
@@ -93,7 +93,7 @@ def test_others_have_their_turn_after_each_piece_of_a_bomb(name: str) -> None:
         others.cancel()
 
     asyncio.run(main())
-    assert turns >= pieces >= 64 * MIB // PIECE
+    assert turns >= pieces >= 64 * MIB // CHUNK_BYTES
 
 
 def test_a_window_that_takes_much_memory_is_refused() -> None:

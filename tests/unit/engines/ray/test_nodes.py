@@ -162,7 +162,7 @@ def test_sandboxes_are_spread_and_full_nodes_say_so(new: Callable[..., NodeServe
     with pytest.raises(HostFull, match=r"All 2 slots are taken.*Close sandboxes, or add nodes"):
         engine.start(SPEC)
     end(engine, found[0])
-    found.append(NodesEngine(engine._nodes, patience=30.0).start(SPEC))  # waits until the node has removed it
+    found.append(NodesEngine(engine._nodes, timeout=30.0).start(SPEC))  # waits until the node has removed it
     for each in found[1:]:
         end(engine, each)
 

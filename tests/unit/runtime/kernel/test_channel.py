@@ -27,8 +27,8 @@ from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.kernel import channel as channel_module
 from agent_tools.runtime.kernel import escalation
 from agent_tools.runtime.kernel.channel import (
+    CHUNK_BYTES,
     MAX_REPORTS_AT_ONCE,
-    READ_SIZE,
     Arrived,
     Broken,
     Disconnected,
@@ -137,7 +137,7 @@ def test_one_look_takes_a_bounded_amount(rig: Rig) -> None:
         for _ in range(10_000):
             rig.kernel.send(stream("x" * 100))
     found = list(rig.channel.receive(0))
-    assert 0 < sum(map(len, texts(found))) <= READ_SIZE
+    assert 0 < sum(map(len, texts(found))) <= CHUNK_BYTES
 
 
 def test_messages_left_by_a_reader_that_stopped_come_at_once_the_next_time(rig: Rig) -> None:
@@ -293,7 +293,7 @@ def test_the_end_comes_after_all_that_the_kernel_had_sent(
         rig.kernel.close()
     ends(rig)
     found = list(rig.channel.receive(SOON))
-    assert sent * 1000 > READ_SIZE
+    assert sent * 1000 > CHUNK_BYTES
     assert len(texts(found)) >= sent  # the last one may be cut
     assert found[-1] == event
 
@@ -419,11 +419,11 @@ def test_what_follows_the_first_message_is_kept(rig: Rig) -> None:
 
 @pytest.mark.parametrize("sent", [0, 1, 2, 17, 30])
 @pytest.mark.parametrize("patience", [0.05, 0.0, -1.0])
-def test_a_silent_kernel_is_not_waited_for(rig: Rig, sent: int, patience: float) -> None:
+def test_a_silent_kernel_is_not_waited_for(rig: Rig, sent: int, timeout: float) -> None:
     rig.kernel.sendall(stream("ready")[:sent])
     started = time.monotonic()
     with pytest.raises(KernelDied, match="it did not become ready in time"):
-        rig.channel.await_kernel(time.monotonic() + patience)
+        rig.channel.await_kernel(time.monotonic() + timeout)
     assert time.monotonic() - started < 5.0
 
 
