@@ -34,7 +34,7 @@ from fleet_cluster import cluster
 from machine import busy
 
 from agent_tools.machine.owner import Owner
-from agent_tools.runtime.engines import shared_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.runtime.runtime import default_runtime
 from agent_tools.sandbox import Sandbox
 

@@ -25,7 +25,7 @@ from agent_tools import CodeInterpreter, Sandbox
 from agent_tools.code_mode import Toolset
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.runtime.engines import shared_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,7 +26,7 @@ from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.oci_runtime import kind_of
 from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
 from agent_tools.extras import DISTRIBUTION
-from agent_tools.runtime.engines import shared_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.runtime.runtime import Runtime, docker_runtime
 from agent_tools.sandbox.sandbox import Sandbox

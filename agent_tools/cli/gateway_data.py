@@ -23,7 +23,7 @@ from agent_tools.gateway.config import DATABASE, GatewayConfig, read_config
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.serving import backup as backups
 from agent_tools.gateway.serving.purge import purge
-from agent_tools.gateway.serving.serve import opened_store
+from agent_tools.gateway.serving.run import opened_store
 from agent_tools.text import utc_text
 
 COLUMNS = (

@@ -18,7 +18,7 @@ from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image_origin import origin_of
 from agent_tools.engines.recipe import FLAVOURS, Recipe, RecipeLike
 from agent_tools.limits import MIB
-from agent_tools.runtime.engines import DOCKER
+from agent_tools.runtime.engine_lookup import DOCKER
 
 console = Console(stderr=True, highlight=False)
 

@@ -12,7 +12,7 @@ from agent_tools.engines.engine import Guest, SandboxSpec
 from agent_tools.engines.kubernetes import warm_pods
 from agent_tools.engines.kubernetes.options import KubernetesOptions
 from agent_tools.engines.kubernetes.pod import pod_maker, reference
-from agent_tools.runtime.engines import checked_engine
+from agent_tools.runtime.engine_lookup import checked_engine
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.sandbox.options import Options, read_options
 

@@ -18,7 +18,7 @@ from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.recipe import Recipe
 from agent_tools.extras import pip_install
 from agent_tools.machine.own_command import OWN_COMMAND
-from agent_tools.runtime.engines import DOCKER, shared_runtime
+from agent_tools.runtime.engine_lookup import DOCKER, shared_runtime
 
 
 @click.group(invoke_without_command=True)
@@ -52,12 +52,12 @@ def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **
 
 def _serve(options: dict[str, Any], address: str | None) -> None:
     try:
-        from agent_tools.mcp import config, http, stdio  # `mcp config` needs no extra
+        from agent_tools.mcp import asgi_app, config, stdio  # `mcp config` needs no extra
     except ImportError as exc:
         raise click.ClickException(f"The MCP server needs more: {pip_install('mcp')}") from exc
     read = config.read_config(options, address)
     recipe = Recipe.read(read.packages, read.debian_packages, read.flavour)
-    server = http if address else stdio
+    server = asgi_app if address else stdio
     server.serve(read, shared_runtime(), _Image(DockerEngine(), recipe))
 
 

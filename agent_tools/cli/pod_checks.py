@@ -8,7 +8,7 @@ from agent_tools.conformance.engine import Check
 from agent_tools.engines.kubernetes.answers import table, tables
 from agent_tools.engines.kubernetes.pod import MANAGED_BY
 from agent_tools.errors import AgentToolsError, EngineError
-from agent_tools.runtime.engines import shared_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:

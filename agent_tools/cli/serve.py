@@ -17,8 +17,8 @@ from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError
 from agent_tools.extras import pip_install
 from agent_tools.gateway.config import GatewayConfig, read_config
-from agent_tools.gateway.serving import serve as gateway
-from agent_tools.runtime.engines import shared_runtime
+from agent_tools.gateway.serving import run as gateway
+from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.wires import WIRES, mount_of
 
 
@@ -84,8 +84,8 @@ def _wire(name: str) -> Mount:
 def _mounts() -> list[Mount]:
     """Return the mounts of other installed servers, such as MCP, beside the gateway's routes."""
     try:
-        from agent_tools.mcp import http  # an extra of its own
+        from agent_tools.mcp import asgi_app  # an extra of its own
     except ImportError:
         notes.print(f"MCP is not served: {pip_install('mcp')} for it", style="dim", markup=False)
         return []
-    return [http.MOUNT]
+    return [asgi_app.MOUNT]

@@ -26,7 +26,7 @@ from agent_tools.engines.engine import Isolation
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.machine.removal import remove_tree
-from agent_tools.runtime.engines import shared_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.in_thread import in_thread

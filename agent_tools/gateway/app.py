@@ -37,7 +37,7 @@ from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses.websocket import ResponseSockets
 from agent_tools.gateway.services import Services
-from agent_tools.runtime.engines import preparing
+from agent_tools.runtime.engine_lookup import preparing
 
 if TYPE_CHECKING:
     from agent_tools.runtime.runtime import Runtime

@@ -28,7 +28,7 @@ from agent_tools.limits import KIB, MIB
 from agent_tools.machine.owner import Owner
 from agent_tools.machine.private_folder import private_base
 from agent_tools.machine.removal import remove_tree
-from agent_tools.runtime.engines import shared_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.runtime.in_thread import to_its_end
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.audit import AuditLog

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_tools.machine.removal import remove_tree
-from agent_tools.runtime.engines import shared_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace

@@ -18,7 +18,7 @@ from agent_tools.engines.volumes import Volume, read_volumes
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MAX_TIMEOUT, CallLimits, Limits, with_sizes
 from agent_tools.other_names import OPTIONS
-from agent_tools.runtime.engines import checked_engine
+from agent_tools.runtime.engine_lookup import checked_engine
 from agent_tools.runtime.sandbox.idle_stop import MIN_SECONDS
 from agent_tools.runtime.sandbox.session_spec import Ahead, SessionSpec
 from agent_tools.sandbox.audit import AuditLog

@@ -19,7 +19,7 @@ from agent_tools.engines.volumes import with_volumes
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.results.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.results.variables import RestorePoint, SavedState, VariablesReport
-from agent_tools.runtime.engines import describe
+from agent_tools.runtime.engine_lookup import describe
 from agent_tools.runtime.files.workspace import what_is_there
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.options import FRESH, Keywords, config_of, timeout_of

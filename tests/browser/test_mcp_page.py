@@ -14,9 +14,9 @@ from starlette.types import ASGIApp
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.mount import Mount
 from agent_tools.containers.rows import Rows
+from agent_tools.mcp.asgi_app import PATH, application
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock
-from agent_tools.mcp.http import PATH, application
 from tests.browser.conftest import STILL
 from tests.browser.test_figures import BARS, POINTS, RED, shows
 from tests.gateway.conftest import NewGateway

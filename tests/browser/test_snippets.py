@@ -13,7 +13,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
-from agent_tools.mcp import http
+from agent_tools.mcp import asgi_app
 from agent_tools.testing import ScriptedReply
 from tests.clients.test_node import NODE, SCRIPTS
 from tests.gateway.asking import code
@@ -83,7 +83,7 @@ def test_codex(chromium: Browser, new_gateway: NewGateway) -> None:
 
 
 def test_mcp(chromium: Browser, new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": REPLIES}, mounts=[http.MOUNT])
+    gateway = new_gateway({"m": REPLIES}, mounts=[asgi_app.MOUNT])
     server = json.loads(snippet(chromium, gateway, "MCP"))["mcpServers"]["python"]
     assert server["url"] == f"{gateway.url}/mcp"
     assert httpx.post(server["url"], json={}).status_code != 404

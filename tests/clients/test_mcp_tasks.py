@@ -6,9 +6,9 @@ import json
 import subprocess
 
 from agent_tools.containers.mount import Mount
+from agent_tools.mcp.asgi_app import PATH, application
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock
-from agent_tools.mcp.http import PATH, application
 from tests.clients.test_node import NODE, SCRIPTS
 from tests.gateway.conftest import NewGateway
 

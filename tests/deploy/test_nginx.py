@@ -14,7 +14,7 @@ import httpx
 import openai
 import pytest
 
-from agent_tools.mcp import http
+from agent_tools.mcp import asgi_app
 from agent_tools.testing import ScriptedReply
 from tests.deploy.conftest import debian_program
 from tests.gateway.asking import KEYS, beside, until
@@ -164,7 +164,7 @@ SPOOFED = (
 def test_clients_of_mcp_find_the_identity_provider_through_it(new_gateway: NewGateway, work_dir: Path) -> None:
     with IdentityProvider() as provider:
         settings = {**provider.settings, "oidc_resource": "https://a.example/code"}
-        gateway = new_gateway({}, **settings, mounts=[http.MOUNT])
+        gateway = new_gateway({}, **settings, mounts=[asgi_app.MOUNT])
         with nginx_before(gateway.url, work_dir) as url:
             challenge = httpx.post(f"{url}/mcp").headers["www-authenticate"]
             where = challenge.split('"')[1].replace("https://a.example", url.removesuffix("/code"))

@@ -34,7 +34,7 @@ with CodeInterpreter({"work_dir": os.environ["HOME"] + "/work"}) as tool:
     sys.stdin.readline()
     print(tool.run("secret").value, flush=True)
 """
-SWEEP = "from agent_tools.runtime.engines import shared_runtime; print(*(each.id for each in shared_runtime().sweep()))"
+SWEEP = "from agent_tools.runtime.engine_lookup import shared_runtime; print(*(s.id for s in shared_runtime().sweep()))"
 
 
 class User:

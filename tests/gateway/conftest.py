@@ -17,7 +17,7 @@ from agent_tools.containers.mount import Mount
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.serving.serve import Server
+from agent_tools.gateway.serving.run import Server
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedServer
 from tests.doubles import ProcessEngine

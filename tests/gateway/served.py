@@ -21,7 +21,7 @@ import pytest
 
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import read_config
-from agent_tools.gateway.serving.serve import serve
+from agent_tools.gateway.serving.run import serve
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 

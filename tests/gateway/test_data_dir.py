@@ -53,7 +53,7 @@ def test_a_folder_with_other_things_is_not_closed_but_refused(work_dir: Path, na
 SERVE = """
 import os, pathlib, sys
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.serving.serve import serve
+from agent_tools.gateway.serving.run import serve
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 os.umask(0o022)

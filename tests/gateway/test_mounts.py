@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.mcp import http
+from agent_tools.mcp import asgi_app
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from agent_tools.wires import mount_of
 from tests.gateway.conftest import NewGateway
@@ -16,7 +16,7 @@ from tests.mcp_door.conftest import text_of
 from tests.mcp_door.test_http import HEADERS, LIST, connected
 
 KEYS = ("first-key-123", "second-key-123")
-MOUNTS = [http.MOUNT]
+MOUNTS = [asgi_app.MOUNT]
 CALL = ScriptedReply(calls=[ScriptedCall("python", {"code": "print(x)"})])
 
 

@@ -160,7 +160,7 @@ def test_the_tool_works_through_the_word(runtime: Runtime, monkeypatch: pytest.M
         assert Path(execution.figures[0]).stat().st_size > 1000
         assert "time limit" in tool.call("while True: pass", timeout=1)
         assert tool.run("df.shape").value == (2, 2)
-    from agent_tools.runtime.engines import shared_runtime
+    from agent_tools.runtime.engine_lookup import shared_runtime
 
     shared_runtime("ray").close_all()
 

@@ -20,7 +20,7 @@ from agent_tools.engines.kubernetes.api import Api
 from agent_tools.engines.kubernetes.engine import KubernetesEngine
 from agent_tools.engines.kubernetes.options import KubernetesOptions
 from agent_tools.engines.kubernetes.pod import pod_maker
-from agent_tools.runtime import engines
+from agent_tools.runtime import engine_lookup
 from agent_tools.runtime.kubernetes_runtime import kubernetes_engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.transport.transport import TransportName
@@ -95,9 +95,9 @@ def kubeconfig(cluster: FakeClusterProcess, tmp_path: Path, monkeypatch: pytest.
     path.write_text(json.dumps(content))
     monkeypatch.setenv("KUBECONFIG", str(path))
     monkeypatch.setenv("AGENT_TOOLS_ENGINE", "kubernetes")
-    monkeypatch.setattr(engines, "_runtimes", {})
+    monkeypatch.setattr(engine_lookup, "_runtimes", {})
     yield path
-    for runtime in engines._runtimes.values():
+    for runtime in engine_lookup._runtimes.values():
         runtime.close_all()
         assert isinstance(runtime.engine, KubernetesEngine)
         runtime.engine.api.close()

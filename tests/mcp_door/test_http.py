@@ -22,8 +22,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from agent_tools.bodies.bounded_app import MAX_PARTS
 from agent_tools.errors import InvalidParams
+from agent_tools.mcp.asgi_app import MAX_CONNECTIONS, MAX_SESSIONS, create_app, server_config
 from agent_tools.mcp.config import McpConfig
-from agent_tools.mcp.http import MAX_CONNECTIONS, MAX_SESSIONS, create_app, server_config
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.asking import until
 from tests.gateway.requests.test_auth import FOREIGN

@@ -23,12 +23,12 @@ from starlette.routing import Route
 from agent_tools.bodies.envelopes import MAX_MESSAGES, Envelopes, envelope, messages
 from agent_tools.bodies.json_body import MAX_PARTS, _counted
 from agent_tools.limits import MIB
-from agent_tools.mcp.http import MOUNT
+from agent_tools.mcp.asgi_app import MOUNT
 from agent_tools.results.commands import CommandOutput, CommandResult, Cursor
 from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
 from agent_tools.wires.e2b.processes import InputMessage
 from agent_tools.wires.http import Operation, checked
-from agent_tools.wires.librechat.calls import ScriptLines, StartedScript
+from agent_tools.wires.librechat.state import ScriptLines, StartedScript
 from agent_tools.wires.opened import OpenResource, followed
 from agent_tools.wires.terminal.files import MAX_TEXT, Replacement, line_at, replaced_all
 from tests.gateway.asking import BOUNDARY, HEAD

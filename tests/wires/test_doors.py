@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.mcp import http as mcp
+from agent_tools.mcp import asgi_app as mcp
 from tests.gateway.asking import until
 from tests.gateway.conftest import NewGateway
 from tests.gateway.postgresql import another, postgresql

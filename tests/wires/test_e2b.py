@@ -13,7 +13,7 @@ import pytest
 
 from agent_tools.bodies.envelopes import Envelopes, envelope
 from agent_tools.containers.records import WireValue
-from agent_tools.wires.e2b.calls import E2BState
+from agent_tools.wires.e2b.state import E2BState
 from tests.gateway.asking import until
 from tests.wires.conftest import Served
 

@@ -19,8 +19,8 @@ import pytest
 
 from agent_tools.wires.terminal import MOUNT
 from agent_tools.wires.terminal.about import POLICIES
-from agent_tools.wires.terminal.callers import ROUTES as OPERATIONS
-from agent_tools.wires.terminal.callers import resolved
+from agent_tools.wires.terminal.state import ROUTES as OPERATIONS
+from agent_tools.wires.terminal.state import resolved
 from tests.gateway.asking import until
 from tests.skills import skill_folder
 from tests.wires.conftest import CHART, Served

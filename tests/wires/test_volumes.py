@@ -15,7 +15,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import read_config
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.services import narrowed
-from agent_tools.mcp import http as mcp
+from agent_tools.mcp import asgi_app as mcp
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 from tests.gateway.asking import CODE_TOOL, code, until

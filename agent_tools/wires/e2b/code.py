@@ -19,7 +19,7 @@ from agent_tools.results.execution import Display, Error, Execution, Notice, Omi
 from agent_tools.results.outputs import Died, TimedOut
 from agent_tools.runtime.in_thread import iterate_in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import HOME, ROUTES, Context, E2BRequest, E2BSandbox, in_sandbox, path_of
+from agent_tools.wires.e2b.state import HOME, ROUTES, Context, E2BRequest, E2BSandbox, in_sandbox, path_of
 from agent_tools.wires.http import bundle, failure_of, while_connected
 from agent_tools.wires.opened import SLOT_TIMEOUT, CodeRun, OpenResource
 

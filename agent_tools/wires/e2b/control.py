@@ -20,7 +20,7 @@ from agent_tools.containers.records import ContainerRecord, WireValue
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.engines.volumes import MAX_VOLUMES
 from agent_tools.limits import KIB, MIB
-from agent_tools.wires.e2b.calls import ORIGIN, ROUTES, E2BRequest, E2BSandbox, E2BState
+from agent_tools.wires.e2b.state import ORIGIN, ROUTES, E2BRequest, E2BSandbox, E2BState
 from agent_tools.wires.e2b.volumes import VolumeMount, asked_volumes, mounts_shown
 from agent_tools.wires.http import Json, aside
 

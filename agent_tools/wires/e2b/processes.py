@@ -18,8 +18,8 @@ from agent_tools.bodies.json_body import at_most, read_json
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.e2b.calls import HOME, ROUTES, E2BRequest, in_sandbox, path_of
 from agent_tools.wires.e2b.connect import seconds_of, streamed
+from agent_tools.wires.e2b.state import HOME, ROUTES, E2BRequest, in_sandbox, path_of
 from agent_tools.wires.http import checked
 from agent_tools.wires.opened import OpenResource, followed
 

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from agent_tools.engines.volumes import Volume, check_path, chosen
 from agent_tools.errors import InvalidParams
-from agent_tools.wires.e2b.calls import ROUTES, E2BRequest, E2BSandbox
+from agent_tools.wires.e2b.state import ROUTES, E2BRequest, E2BSandbox
 
 
 class VolumeMount(BaseModel):

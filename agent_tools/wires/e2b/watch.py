@@ -13,9 +13,9 @@ from starlette.exceptions import HTTPException
 
 from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import ROUTES, E2BRequest, E2BSandbox, path_of
 from agent_tools.wires.e2b.connect import streamed
 from agent_tools.wires.e2b.files import MAX_LEVELS, listed
+from agent_tools.wires.e2b.state import ROUTES, E2BRequest, E2BSandbox, path_of
 from agent_tools.wires.http import aside
 from agent_tools.wires.opened import Place
 

@@ -34,7 +34,7 @@ from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import CHUNK_BYTES, Call, Json, Routes, application, aside, digest, health, while_connected
-from agent_tools.wires.librechat.calls import AHEAD, LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
+from agent_tools.wires.librechat.state import AHEAD, LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
 from agent_tools.wires.opened import COMMAND, SLOT_TIMEOUT, CodeRun, Processes
 
 ORIGIN = f"{NAMED}librechat"

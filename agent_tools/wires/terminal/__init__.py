@@ -20,7 +20,7 @@ from agent_tools.containers.mount import Mount
 from agent_tools.containers.rows import Rows
 from agent_tools.wires.http import Json, application, health
 from agent_tools.wires.terminal import about, commands, files, notebooks, python, searches
-from agent_tools.wires.terminal.callers import ROUTES, TerminalWire
+from agent_tools.wires.terminal.state import ROUTES, TerminalWire
 
 POLICIES = about.POLICIES
 __all__ = [

@@ -20,7 +20,7 @@ from agent_tools.limits import KIB, MIB
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.opened import OpenResource, Processes, followed
-from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox
+from agent_tools.wires.terminal.state import HOME, ROUTES, TerminalRequest, in_sandbox
 
 USUAL_WAIT = 10.0  # seconds
 ENVIRONMENT = {"HOME": HOME, "HISTFILE": "/tmp/.bash_history", "PAGER": "cat", "GIT_PAGER": "cat"}

@@ -24,7 +24,7 @@ from agent_tools.limits import KIB, MIB
 from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside, in_pieces, unusable
-from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, check_spared, in_sandbox, inside, resolved
+from agent_tools.wires.terminal.state import HOME, ROUTES, TerminalRequest, check_spared, in_sandbox, inside, resolved
 
 MAX_TEXT = 16 * MIB  # of a file that is read as text
 _LINE_END = re.compile(r"\r\n|\r|\n")

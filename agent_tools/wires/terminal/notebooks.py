@@ -16,8 +16,8 @@ from agent_tools.results.outputs import Died, Display, Result, Stream, TimedOut
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import bundle
 from agent_tools.wires.opened import OpenResource
-from agent_tools.wires.terminal.callers import MAX_NOTEBOOKS, ROUTES, Notebook, TerminalRequest, in_sandbox
 from agent_tools.wires.terminal.python import run_code
+from agent_tools.wires.terminal.state import MAX_NOTEBOOKS, ROUTES, Notebook, TerminalRequest, in_sandbox
 
 CELL_SECONDS = 120.0
 MAX_NOTEBOOK_BYTES = 32 * MIB

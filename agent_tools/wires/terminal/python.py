@@ -13,7 +13,7 @@ from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import while_connected
 from agent_tools.wires.opened import CodeRun
-from agent_tools.wires.terminal.callers import ROUTES, TerminalRequest
+from agent_tools.wires.terminal.state import ROUTES, TerminalRequest
 
 MAX_FIGURES = 8
 MAX_FIGURE_BYTES = 8 * MIB  # of all figures of one answer

@@ -22,8 +22,8 @@ from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside
 from agent_tools.wires.opened import OpenResource, followed
-from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox
 from agent_tools.wires.terminal.files import not_found, stat_of
+from agent_tools.wires.terminal.state import HOME, ROUTES, TerminalRequest, in_sandbox
 
 SECONDS = 30.0
 MAX_ANSWER = 16 * MIB

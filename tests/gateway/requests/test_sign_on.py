@@ -19,7 +19,7 @@ from agent_tools.bodies.sign_on import LEEWAY
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
-from agent_tools.mcp import http as mcp
+from agent_tools.mcp import asgi_app as mcp
 from agent_tools.wires import mount_of
 from tests.gateway.asking import KEYS, code, refused, until
 from tests.gateway.conftest import Gateway, NewGateway

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_tools.engines.recipe import Recipe
-from agent_tools.runtime.engines import describe
+from agent_tools.runtime.engine_lookup import describe
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, code, commands, in_container, post, shell, stream
 from tests.gateway.conftest import Gateway, NewGateway

@@ -14,7 +14,7 @@ from agent_tools.agents import Agent, Assistant, Cancel, FnCallAgent, ReActChat
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import ModelError
 from agent_tools.messages import ContentItem, FunctionCall, Message
-from agent_tools.runtime.engines import describe
+from agent_tools.runtime.engine_lookup import describe
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply
 from agent_tools.tools import BaseTool, CodeInterpreter, register_tool
 from agent_tools.tools.registry import TOOL_REGISTRY

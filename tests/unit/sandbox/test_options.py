@@ -7,7 +7,7 @@ from agent_tools import Policy, Sandbox, Toolset
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MIB
-from agent_tools.runtime.engines import describe
+from agent_tools.runtime.engine_lookup import describe
 from agent_tools.sandbox.options import Options, read_options
 from agent_tools.tools import CodeInterpreter
 

@@ -4,7 +4,7 @@ from agent_tools.engines.docker.image import REGISTRY_BASE
 from agent_tools.engines.image_versions import MAIN, PYTHON, contents_told
 from agent_tools.engines.package_data import shipped
 from agent_tools.engines.recipe import FLAVOURS, Flavour, Recipe
-from agent_tools.runtime.engines import describe
+from agent_tools.runtime.engine_lookup import describe
 
 
 def test_the_python_is_the_one_of_the_base() -> None:

@@ -14,8 +14,8 @@ from agent_tools import CodeInterpreter, Sandbox
 from agent_tools.cli import cli
 from agent_tools.errors import AgentToolsError, EngineUnavailable, InvalidParams
 from agent_tools.extras import pip_install
-from agent_tools.runtime import engines
-from agent_tools.runtime.engines import checked_engine, shared_runtime
+from agent_tools.runtime import engine_lookup
+from agent_tools.runtime.engine_lookup import checked_engine, shared_runtime
 from agent_tools.runtime.runtime import Runtime, default_runtime
 
 PLUGIN = """
@@ -39,9 +39,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (facts / "entry_points.txt").write_text(POINTS)
     (tmp_path / "plugin_engine.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(engines, "_runtimes", {})
+    monkeypatch.setattr(engine_lookup, "_runtimes", {})
     yield
-    for runtime in engines._runtimes.values():
+    for runtime in engine_lookup._runtimes.values():
         runtime.close_all()
     sys.modules.pop("plugin_engine", None)
 

@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.serving.serve import problems, serve
+from agent_tools.gateway.serving.run import problems, serve
 from agent_tools.gateway.serving.service_manager import notify
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.conftest import NewGateway
