@@ -35,7 +35,7 @@ from agent_tools.engines import context
 from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.payload import container_config
-from agent_tools.engines.engine import Container, Isolation, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, Isolation, SandboxSpec
 from agent_tools.engines.package_data import shipped
 from agent_tools.machine.owner import Owner
 from agent_tools.runtime.files.work_dir import prepare_work_dir
@@ -72,7 +72,7 @@ class ByHand:
         config["Cmd"] = [*PLAIN_KERNEL, "--HistoryManager.enabled=False"]
         config["HostConfig"]["Mounts"][0]["ReadOnly"] = False  # a stock kernel makes its own sockets
         api = engine.connection.api()
-        self.sandbox = Container(api.create_container_from_config(config)["Id"])
+        self.sandbox = EngineContainer(api.create_container_from_config(config)["Id"])
         api.start(self.sandbox.id)
         self._connect()
         self.execute(PRINT)

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, Guest, SandboxSpec
 from agent_tools.runtime.transport.socket_stdio import SocketStdio
 from tests.nursery import Newborn, nursery
 
@@ -35,7 +35,7 @@ class ProcessEngine:
         me = (os.getuid(), os.getgid())
         return Guest(container_ids=me, host_ids=me, shares_sockets=self.shares_files, shares_files=self.shares_files)
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         home = spec.run_dir or Path(tempfile.mkdtemp(prefix="agent-tools-home-"))
         work_dir = spec.work_dir or Path(tempfile.mkdtemp(prefix="agent-tools-guest-"))
         mount = os.open(work_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -55,7 +55,7 @@ class ProcessEngine:
                 },
                 theirs if over_stdio else None,
             )
-        sandbox = Container(str(process.pid), SocketStdio(ours) if over_stdio else None, process.pid)
+        sandbox = EngineContainer(str(process.pid), SocketStdio(ours) if over_stdio else None, process.pid)
         if not over_stdio:
             ours.close()
         self.processes[sandbox.id] = process
@@ -65,7 +65,7 @@ class ProcessEngine:
         self._temporary[sandbox.id] = [home] * over_stdio + [work_dir] * (spec.work_dir is None)
         return sandbox
 
-    def remove(self, sandbox: Container) -> None:
+    def remove(self, sandbox: EngineContainer) -> None:
         process = self.processes.pop(sandbox.id, None)
         if process is None:
             return
@@ -78,12 +78,12 @@ class ProcessEngine:
         for folder in self._temporary.pop(sandbox.id, []):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: EngineContainer, spec: SandboxSpec) -> str | None:
         process = self.processes.get(sandbox.id)
         return None if process and process.poll() is None else "it ended"
 
-    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
-        return [(Container(id_), labels) for id_, labels in self.labels.items() if host.items() <= labels.items()]
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[EngineContainer, Mapping[str, str]]]:
+        return [(EngineContainer(id_), labels) for id_, labels in self.labels.items() if host.items() <= labels.items()]
 
 
 def _children(pid: int) -> list[int]:

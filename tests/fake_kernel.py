@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, Guest, SandboxSpec
 from agent_tools.guest.wire.words import NO_COPY, Failed, write
 
 ATTACK = "attack"
@@ -320,19 +320,19 @@ class FakeEngine:
         me = (os.getuid(), os.getgid())
         return Guest(container_ids=me, host_ids=me)
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         self.started += 1
-        sandbox = Container(str(self.started))
+        sandbox = EngineContainer(str(self.started))
         self._sandboxes[sandbox.id] = FakeSandbox(self, spec)
         return sandbox
 
-    def remove(self, sandbox: Container) -> None:
+    def remove(self, sandbox: EngineContainer) -> None:
         if found := self._sandboxes.pop(sandbox.id, None):
             found.remove()
 
-    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: EngineContainer, spec: SandboxSpec) -> str | None:
         found = self._sandboxes.get(sandbox.id)
         return None if found and found.is_running else "it ended"
 
-    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[EngineContainer, Mapping[str, str]]]:
         return []

@@ -22,7 +22,7 @@ from agent_tools.conformance.findings import (
 from agent_tools.conformance.gvisor import explained
 from agent_tools.conformance.host import host_findings
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.engine import Container, Isolation
+from agent_tools.engines.engine import EngineContainer, Isolation
 from agent_tools.engines.oci_runtime import kind_of
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError
@@ -68,7 +68,7 @@ def survey_sandbox(
         spec = SessionSpec(image, work_dir, Isolation(runtime=runtime), Limits(), volumes=volumes)
         with closing(Session(engine, spec)) as session:
             execution = session.run(_as_user_code(), SECONDS)
-            sandbox = session.sandbox
+            sandbox = session.container
             if sandbox is None or not execution.stdout:
                 raise EngineError(f"The probe could not run in the sandbox: {one_line(execution.stderr)}")
             settings = engine.inspect(sandbox)
@@ -105,7 +105,7 @@ sys.stdout.write(subprocess.run([sys.executable, "-I", "-c", {program()!r}], std
 """
 
 
-def _is_running(engine: DockerEngine, sandbox: Container) -> bool:
+def _is_running(engine: DockerEngine, sandbox: EngineContainer) -> bool:
     """Return False also where the engine no longer knows the sandbox: it removes one whose PID 1 ended."""
     try:
         return bool(engine.inspect(sandbox)["State"]["Running"])
@@ -126,7 +126,7 @@ def survey_container(engine: DockerEngine, name: str) -> Survey:
     Raises:
         EngineError: there is no such container, or it does not run.
     """
-    container = Container(name)
+    container = EngineContainer(name)
     settings = engine.inspect(container)
     if not settings["State"]["Running"]:
         raise EngineError(f"The container {name} does not run; start it first.")
@@ -136,7 +136,7 @@ def survey_container(engine: DockerEngine, name: str) -> Survey:
     return Survey(f"container {settings['Name'].lstrip('/')}", _sorted(_explained(found, settings)), note)
 
 
-def _asked(engine: DockerEngine, container: Container, labels: dict[str, str]) -> tuple[bytes | None, str]:
+def _asked(engine: DockerEngine, container: EngineContainer, labels: dict[str, str]) -> tuple[bytes | None, str]:
     """Return the answer of the code inside, or None and the reason."""
     if OURS in labels:
         return None, "not asked: a sandbox in use, in which nothing else is executed"

@@ -185,7 +185,7 @@ class SandboxSpec:
     labels: Mapping[str, str]
     work_dir_bytes: int = 0
     is_ahead: bool = False
-    """True for a sandbox made ahead: it has a low CPU share until `Container.promote`."""
+    """True for a sandbox made ahead: it has a low CPU share until `EngineContainer.promote`."""
     skills: tuple[Path, ...] = ()
     """Folders of the host to mount read-only below GUEST_SKILLS, each under its own name. Without a `work_dir`, there
     is a memory-backed folder instead, which takes copies of up to MAX_SKILL_BYTES each."""
@@ -227,8 +227,8 @@ class Stdio(Protocol):
 
 
 @dataclass(frozen=True)
-class Container:
-    """One running sandbox, by the engine's id.
+class EngineContainer:
+    """One running container, by the engine's id.
 
     Attributes:
         stdio: the stream, if the sandbox was started without a run directory.
@@ -249,18 +249,18 @@ class Engine(Protocol):
         """Return the user of the guest's processes for this work_dir: always the same for one folder."""
         ...
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         """Create and start a sandbox."""
         ...
 
-    def remove(self, sandbox: Container) -> None:
+    def remove(self, sandbox: EngineContainer) -> None:
         """Kill and remove a sandbox; a missing one is not an error."""
         ...
 
-    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: EngineContainer, spec: SandboxSpec) -> str | None:
         """Return the output of a sandbox that ended during start-up; None while it runs."""
         ...
 
-    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[EngineContainer, Mapping[str, str]]]:
         """Return every sandbox whose labels contain `host`, with its labels."""
         ...

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import Images
-from agent_tools.engines.engine import Container, Engine, Guest
+from agent_tools.engines.engine import Engine, EngineContainer, Guest
 from agent_tools.engines.recipe import RecipeLike
 from agent_tools.errors import AgentToolsError
 from agent_tools.machine.background import Background, do_all
@@ -140,7 +140,7 @@ class Runtime:
             self._deadline = time.monotonic() + SETTLE_SECONDS
         return self._deadline
 
-    def sweep(self) -> list[Container]:
+    def sweep(self) -> list[EngineContainer]:
         """Remove the sandboxes and folders of this user's processes that are gone; return the sandboxes."""
         removed = orphans(self.engine.strays(same_user()))
         do_all(partial(self.engine.remove, sandbox) for sandbox in removed)

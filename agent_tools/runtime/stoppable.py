@@ -18,7 +18,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from functools import partial
 from pathlib import Path
 
-from agent_tools.engines.engine import Container, Engine, Guest, SandboxSpec
+from agent_tools.engines.engine import Engine, EngineContainer, Guest, SandboxSpec
 from agent_tools.errors import EngineError, SandboxStartError
 from agent_tools.machine.background import MOST_AT_ONCE, start_thread
 
@@ -37,22 +37,22 @@ class StoppableEngine:
         self.is_stopped = False
         self._engine = engine
         self._changed = threading.Condition()
-        self._starts: set[Future[Container]] = set()
-        self._live: dict[str, Container] = {}
-        self._removals: deque[Container] = deque()
+        self._starts: set[Future[EngineContainer]] = set()
+        self._live: dict[str, EngineContainer] = {}
+        self._removals: deque[EngineContainer] = deque()
         self._removers = 0
 
     def guest(self, work_dir: Path | None = None) -> Guest:
         """Return the user of the guest's processes in a sandbox of this work_dir."""
         return self._engine.guest(work_dir)
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         """Create and start a sandbox.
 
         Raises:
             Stopping: `stop` has been called.
         """
-        start: Future[Container] = Future()
+        start: Future[EngineContainer] = Future()
         with self._changed:
             if self.is_stopped:
                 raise Stopping(STOPPED)
@@ -69,7 +69,7 @@ class StoppableEngine:
                 self.remove(start.result())
             raise
 
-    def remove(self, sandbox: Container) -> None:
+    def remove(self, sandbox: EngineContainer) -> None:
         """End and remove a sandbox; once stopped, behind the caller."""
         with self._changed:
             is_known = self._live.pop(sandbox.id, None) is not None
@@ -79,7 +79,7 @@ class StoppableEngine:
                 return
         self._engine.remove(sandbox)
 
-    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: EngineContainer, spec: SandboxSpec) -> str | None:
         """Return None while a sandbox that is starting runs.
 
         Raises:
@@ -89,7 +89,7 @@ class StoppableEngine:
             raise Stopping(STOPPED)
         return self._engine.last_words(sandbox, spec)
 
-    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[EngineContainer, Mapping[str, str]]]:
         """Return every sandbox with these labels."""
         return self._engine.strays(host)
 
@@ -115,7 +115,7 @@ class StoppableEngine:
     def _has_cancelled(self) -> bool:
         return any(start.cancelled() for start in self._starts)
 
-    def _start(self, start: Future[Container], spec: SandboxSpec) -> None:
+    def _start(self, start: Future[EngineContainer], spec: SandboxSpec) -> None:
         try:
             sandbox = self._engine.start(spec)
             with self._changed:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.engines.engine import Container
+    from agent_tools.engines.engine import EngineContainer
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.files.guest_files import GuestFiles
     from agent_tools.runtime.runtime import Runtime
@@ -523,10 +523,10 @@ class Sandbox(metaclass=OtherNames):
         return session is not None and session.is_busy
 
     @property
-    def container(self) -> Container | None:
+    def container(self) -> EngineContainer | None:
         """The engine's id of the running container, or None."""
         session = self._opening.find()
-        return session.sandbox if session else None
+        return session.container if session else None
 
     def __enter__(self) -> Sandbox:
         return self

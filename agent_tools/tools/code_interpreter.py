@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.engines.engine import Container
+    from agent_tools.engines.engine import EngineContainer
     from agent_tools.runtime.runtime import Runtime
 
 
@@ -279,7 +279,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         self._sandbox.close()
 
     @property
-    def sandbox(self) -> Container | None:
+    def sandbox(self) -> EngineContainer | None:
         """The container that runs now, if there is one."""
         return self._sandbox.container
 

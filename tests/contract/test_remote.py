@@ -112,8 +112,8 @@ def test_a_lost_sandbox_says_that_files_were_lost_and_a_fresh_one_gets_the_rest(
     session: Session, engine: ProcessEngine, work_dir: Path
 ) -> None:
     session.run("open('fetched.txt', 'w').write('1')", 30)
-    assert session.sandbox
-    threading.Timer(0.3, engine.remove, [session.sandbox]).start()
+    assert session.container
+    threading.Timer(0.3, engine.remove, [session.container]).start()
     outputs = session.run("open('lost.txt', 'w').write('2')\nimport time\ntime.sleep(60)", 60).outputs
     assert any(isinstance(output, Died) for output in outputs)
     assert Omitted("files written by this run: the sandbox ended before they could be fetched") in outputs

@@ -120,8 +120,8 @@ def test_opening_anew_does_not_keep_back_that_variables_were_lost(session: Sessi
 
 def test_a_sandbox_that_was_removed_is_replaced(session: Session, engine: Engine) -> None:
     session.run("x = 1", 30)
-    assert session.sandbox
-    engine.remove(session.sandbox)
+    assert session.container
+    engine.remove(session.container)
     execution = session.run("print('fresh')", 30)
     if Died("the sandbox ended") in execution.outputs:  # what is noticed only once the code is sent ends that run
         execution = session.run("print('fresh')", 30)
@@ -131,8 +131,8 @@ def test_a_sandbox_that_was_removed_is_replaced(session: Session, engine: Engine
 
 def test_a_sandbox_removed_in_mid_run_ends_the_run(session: Session, engine: Engine) -> None:
     session.run("1", 30)
-    assert session.sandbox
-    threading.Timer(0.3, engine.remove, [session.sandbox]).start()
+    assert session.container
+    threading.Timer(0.3, engine.remove, [session.container]).start()
     started = time.monotonic()
     outputs = session.run("import time\ntime.sleep(60)", 60).outputs
     assert time.monotonic() - started < PATIENCE

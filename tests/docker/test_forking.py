@@ -13,7 +13,7 @@ from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
 from agent_tools.errors import CheckpointMissing, InvalidParams, SandboxGone, SessionClosed
 from agent_tools.results.execution import Died, Error, TimedOut
 from agent_tools.results.variables import Variables
-from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from tests.docker.crashing import LIMITS, crash, run
 
 MIB = 1024 * 1024
@@ -384,7 +384,7 @@ def test_forks_go_on_after_their_sandbox_was_stopped_for_want_of_use(transport: 
         run(sandbox, "x = 1")
         with sandbox.fork() as fork:
             serving = sandbox._opening.session()._sandbox
-            assert isinstance(serving, RunningSandbox)
+            assert isinstance(serving, LiveSandbox)
             for _ in range(2):
                 assert comes_to(lambda: serving._idle.is_stopped, True)
                 assert fork.run_code("x").value == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.engine import Container
+from agent_tools.engines.engine import EngineContainer
 from agent_tools.machine.owner import Owner, same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import runtime_dir
@@ -117,7 +117,7 @@ def test_a_created_but_never_started_container_of_a_dead_process_is_swept(
     from agent_tools.engines import context
 
     made = docker_engine.connection.api().create_container(context.tag_for(), labels=labels)
-    assert Container(made["Id"]) in docker_runtime.sweep()
+    assert EngineContainer(made["Id"]) in docker_runtime.sweep()
 
 
 def test_a_sweep_leaves_what_is_in_use(docker_runtime: Runtime, new_tool: Callable[..., object]) -> None:

@@ -24,7 +24,7 @@ import pytest
 from agent_tools.engines import context
 from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.engine import Container
+from agent_tools.engines.engine import EngineContainer
 from agent_tools.errors import ToolServiceError
 from agent_tools.limits import MIB
 from agent_tools.machine.owner import Owner, same_host
@@ -425,7 +425,7 @@ def test_an_engine_reached_over_ssh_serves_and_is_left_clean(
     with subprocess.Popen(command, env=environment, text=True, **pipes) as user:  # type: ignore[call-overload]
         assert user.stdout.readline() == "in\n"
         id_ = user.stdout.readline().strip()
-        assert docker_engine.inspect(Container(id_))["Mounts"] == []
+        assert docker_engine.inspect(EngineContainer(id_))["Mounts"] == []
         assert (work_dir / "out.txt").stat().st_size == 2_000_000
     assert user.returncode == 0
     assert id_ not in {sandbox.id for sandbox, _ in docker_engine.strays(same_host())}

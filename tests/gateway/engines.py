@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, Guest, SandboxSpec
 from agent_tools.errors import EngineUnavailable
 from tests.doubles import ProcessEngine
 
@@ -12,7 +12,7 @@ from tests.doubles import ProcessEngine
 class DeadEngine(ProcessEngine):
     """An engine that starts nothing."""
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         raise EngineUnavailable("No engine answers.")
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker import image
-from agent_tools.engines.engine import Container
+from agent_tools.engines.engine import EngineContainer
 from agent_tools.errors import EngineUnavailable, InvalidParams
 from agent_tools.gateway.serving.second_port import SecondPort
 from agent_tools.runtime.runtime import Runtime
@@ -58,7 +58,7 @@ def test_it_is_not_ready_while_the_image_is_made_and_shows_the_progress(new_gate
 class LostEngine(ProcessEngine):
     """An engine that has answered once, and does no more."""
 
-    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[EngineContainer, Mapping[str, str]]]:
         raise EngineUnavailable("No engine answers.")
 
 

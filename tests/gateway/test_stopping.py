@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from agent_tools.containers.sandbox_slots import Places
-from agent_tools.engines.engine import Container, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.doubles import ProcessEngine
@@ -73,7 +73,7 @@ class StuckEngine(ProcessEngine):
         self.started = threading.Semaphore(0)
         self.removed = threading.Semaphore(0)
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         self.starts += 1
         self.go_on.wait()
         try:
@@ -81,7 +81,7 @@ class StuckEngine(ProcessEngine):
         finally:
             self.started.release()
 
-    def remove(self, sandbox: Container) -> None:
+    def remove(self, sandbox: EngineContainer) -> None:
         self.removals += 1
         self.go_on.wait()
         super().remove(sandbox)

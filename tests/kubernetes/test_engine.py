@@ -14,7 +14,7 @@ import yaml
 
 import docker
 from agent_tools import CodeInterpreter, Sandbox
-from agent_tools.engines.engine import Container, Isolation, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, Isolation, SandboxSpec
 from agent_tools.engines.kubernetes.api import Api
 from agent_tools.engines.kubernetes.engine import CLAIMED, KubernetesEngine
 from agent_tools.engines.kubernetes.warm_pods import pool
@@ -106,8 +106,8 @@ def test_nothing_that_is_printed_reaches_the_log_of_the_node(sandbox: Sandbox, e
     sandbox.run_command("echo four; echo five >&2")
     session = sandbox._opening.find()
     assert session
-    assert session.sandbox
-    assert engine.api.text(f"{engine.pods}/{session.sandbox.id}/log", 4096) == ""
+    assert session.container
+    assert engine.api.text(f"{engine.pods}/{session.container.id}/log", 4096) == ""
 
 
 def test_code_cannot_look_into_the_streams_bearer(sandbox: Sandbox) -> None:
@@ -293,4 +293,4 @@ def test_labels_that_somebody_else_wrote_are_no_harm(engine: KubernetesEngine) -
         found = {"metadata": {"name": "a", "annotations": {"agent-tools/labels": annotation}}}
         assert _labels(found) == {}
     assert _labels({}) == _labels({"metadata": []}) == {}
-    assert _container({"metadata": {"annotations": {"agent-tools/claim": "c"}}}) == Container(f"{CLAIMED}c")
+    assert _container({"metadata": {"annotations": {"agent-tools/claim": "c"}}}) == EngineContainer(f"{CLAIMED}c")

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.engines.engine import Container, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import read_config
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
@@ -33,7 +33,7 @@ class SeenEngine(ProcessEngine):
         super().__init__()
         self.volumes: list[list[str]] = []
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         self.volumes.append([f"{each.target}={each.source}" for each in spec.volumes])
         return super().start(spec)
 

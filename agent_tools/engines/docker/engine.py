@@ -20,7 +20,7 @@ from agent_tools.engines.docker.engine_info import EngineInfo
 from agent_tools.engines.docker.payload import SHARES, container_config, local_log
 from agent_tools.engines.docker.podman_form import cgroup_v1_config, limit_tcp, podman_config, processes_of_user
 from agent_tools.engines.docker.unfinished import Unfinished
-from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, Guest, SandboxSpec
 from agent_tools.engines.oci_runtime import chosen, kind_of
 from agent_tools.engines.package_data import shipped
 from agent_tools.engines.volumes import Volume
@@ -73,7 +73,7 @@ class DockerEngine:
         return Guest(caller, caller, **facts)
 
     @translated()
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         """Create and start a sandbox.
 
         Raises:
@@ -90,7 +90,7 @@ class DockerEngine:
             sandbox = self._begun(sandbox, spec)
         return replace(sandbox, promote=partial(self._promote, sandbox.id)) if spec.is_ahead else sandbox
 
-    def _begun(self, sandbox: Container, spec: SandboxSpec) -> Container:
+    def _begun(self, sandbox: EngineContainer, spec: SandboxSpec) -> EngineContainer:
         """Start a sandbox that was created; return it with its stdio and pid."""
         with contextlib.ExitStack() as undo:
             undo.callback(self._unfinished.doubt, _name(spec))
@@ -131,7 +131,7 @@ class DockerEngine:
     def _is_cgroup_v1(self) -> bool:
         return self.info().cgroup_version == "1"
 
-    def _pid(self, sandbox: Container) -> int:
+    def _pid(self, sandbox: EngineContainer) -> int:
         """Return the pid of PID 1; 0 if it ended at once, or if the engine runs in another PID namespace."""
         with contextlib.suppress(docker.errors.APIError, OSError):
             pid = int(self.connection.api().inspect_container(sandbox.id)["State"]["Pid"])
@@ -141,7 +141,7 @@ class DockerEngine:
             return pid if any(sandbox.id in words for words in said) else 0
         return 0
 
-    def _attach(self, sandbox: Container) -> AttachedStdio:
+    def _attach(self, sandbox: EngineContainer) -> AttachedStdio:
         """Return the container's stdin and stdout, on a new connection."""
         with contextlib.ExitStack() as undo:
             client = self.connection.new_client(timeout=60)
@@ -149,7 +149,7 @@ class DockerEngine:
             everything = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             return AttachedStdio(client.api.attach_socket(sandbox.id, params=everything), undo.pop_all().close)
 
-    def _create(self, spec: SandboxSpec, for_diagnosis: bool = False) -> Container:
+    def _create(self, spec: SandboxSpec, for_diagnosis: bool = False) -> EngineContainer:
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         if for_diagnosis:
             config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
@@ -169,9 +169,9 @@ class DockerEngine:
             how = "Run `agent-tools image build`." if spec.image.startswith(REPOSITORY) else "Pull it, or build it."
             raise SandboxStartError(f"The image {spec.image} is missing. {how}") from exc
 
-    def _create_from(self, config: dict[str, Any], spec: SandboxSpec) -> Container:
+    def _create_from(self, config: dict[str, Any], spec: SandboxSpec) -> EngineContainer:
         try:
-            return Container(self.connection.api().create_container_from_config(config)["Id"])
+            return EngineContainer(self.connection.api().create_container_from_config(config)["Id"])
         except docker.errors.ImageNotFound:
             raise
         except docker.errors.APIError as exc:
@@ -181,7 +181,7 @@ class DockerEngine:
             raise
 
     @translated()
-    def remove(self, sandbox: Container) -> None:
+    def remove(self, sandbox: EngineContainer) -> None:
         """Kill and remove at once."""
         try:
             self.connection.api().remove_container(sandbox.id, force=True, v=True)
@@ -192,7 +192,7 @@ class DockerEngine:
                 raise
 
     @translated()
-    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: EngineContainer, spec: SandboxSpec) -> str | None:
         """Return the output of a container that ended at its start; None while it runs.
 
         An ended container is removed with its log, so a second one is started to fail in the same way.
@@ -215,11 +215,11 @@ class DockerEngine:
                 self.remove(again)
 
     @translated()
-    def strays(self, host: Mapping[str, str]) -> list[tuple[Container, Mapping[str, str]]]:
+    def strays(self, host: Mapping[str, str]) -> list[tuple[EngineContainer, Mapping[str, str]]]:
         """Return the containers, in any state, whose labels contain `host`."""
         filters = {"label": [f"{name}={value}" for name, value in host.items()]}
         found = self.connection.api().containers(all=True, filters=filters)
-        return [(Container(each["Id"]), each.get("Labels") or {}) for each in found]
+        return [(EngineContainer(each["Id"]), each.get("Labels") or {}) for each in found]
 
     # -- images -------------------------------------------------------------------------------------------------------
 
@@ -338,13 +338,13 @@ class DockerEngine:
         return str(options.get("com.docker.network.bridge.name", ""))
 
     @translated()
-    def inspect(self, sandbox: Container) -> dict[str, Any]:
+    def inspect(self, sandbox: EngineContainer) -> dict[str, Any]:
         """`docker inspect` of one sandbox."""
         facts: dict[str, Any] = self.connection.api().inspect_container(sandbox.id)
         return facts
 
     @translated()
-    def processes(self, container: Container) -> list[int]:
+    def processes(self, container: EngineContainer) -> list[int]:
         """Return the pids of a running container's processes on the engine's host.
 
         Podman's `top` is not used: it executes `ps` in the container, beside untrusted code, may be stopped, and
@@ -363,7 +363,7 @@ class DockerEngine:
 
     @translated()
     def execute(
-        self, container: Container, command: Sequence[str], data: bytes, seconds: float, most: int
+        self, container: EngineContainer, command: Sequence[str], data: bytes, seconds: float, most: int
     ) -> tuple[int | None, bytes]:
         """Run a command in another product's container, with `data` as its stdin (`docker exec`).
 

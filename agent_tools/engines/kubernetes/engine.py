@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, Guest, SandboxSpec
 from agent_tools.engines.kubernetes import warm_pods
 from agent_tools.engines.kubernetes.answers import table
 from agent_tools.engines.kubernetes.api import CONFLICT, FORBIDDEN, NOT_FOUND, Api, ApiRefused, Json, quoted
@@ -70,7 +70,7 @@ class KubernetesEngine:
         me = (os.getuid(), os.getgid())
         return Guest(container_ids=(USER, USER), host_ids=me, shares_sockets=False, shares_files=False)
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         """Create a pod, or claim one from a pool, and connect to it.
 
         Raises:
@@ -79,7 +79,7 @@ class KubernetesEngine:
         deadline = time.monotonic() + self.maker.options.start_timeout
         name = f"sandbox-{secrets.token_hex(8)}"
         is_warm = self.maker.options.warm_pool and self._has_warm(spec)
-        container = Container(f"{CLAIMED}{name}" if is_warm else name)
+        container = EngineContainer(f"{CLAIMED}{name}" if is_warm else name)
         with contextlib.ExitStack() as undo:
             undo.callback(self._try_to_remove, container)
             pod = self._claimed(spec, name, deadline) if is_warm else self._created(spec, name, deadline)
@@ -87,7 +87,7 @@ class KubernetesEngine:
             undo.pop_all()
         return replace(container, stdio=stdio)
 
-    def remove(self, sandbox: Container) -> None:
+    def remove(self, sandbox: EngineContainer) -> None:
         """Delete the pod, or the claim that holds it, without grace."""
         with _already_gone():
             if sandbox.id.startswith(CLAIMED):
@@ -96,7 +96,7 @@ class KubernetesEngine:
             else:
                 self.api.ask("DELETE", f"{self.pods}/{quoted(sandbox.id)}", query={"gracePeriodSeconds": "0"})
 
-    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: EngineContainer, spec: SandboxSpec) -> str | None:
         """Return the last output, the pod's status and its log; None while the stream is open."""
         stdio = sandbox.stdio
         if sandbox.id.startswith(CLAIMED):
@@ -109,7 +109,7 @@ class KubernetesEngine:
         parts = (progress.failure or "it is gone", said, self._log(sandbox.id))
         return "\n".join(part for part in parts if part)
 
-    def strays(self, host: Mapping[str, str]) -> list[tuple[Container, Mapping[str, str]]]:
+    def strays(self, host: Mapping[str, str]) -> list[tuple[EngineContainer, Mapping[str, str]]]:
         """Return the sandboxes with labels that contain `host`. Pods of any host that ended long ago are removed."""
         selector = self._ours
         if "agent_tools.host" in host:
@@ -168,7 +168,7 @@ class KubernetesEngine:
             tries += 1
             time.sleep(EXEC_PAUSE)
 
-    def _try_to_remove(self, container: Container) -> None:
+    def _try_to_remove(self, container: EngineContainer) -> None:
         """Remove a pod that may have been created.
 
         If that fails, a new pod ends by itself after HOLD_SECONDS without a stream. A pod of a pool waits without a
@@ -231,10 +231,10 @@ def _labels(pod: Json) -> Mapping[str, str]:
     return {key: value for key, value in table(found).items() if isinstance(value, str)}
 
 
-def _container(pod: Json) -> Container:
+def _container(pod: Json) -> EngineContainer:
     metadata = table(pod.get("metadata"))
     claimed = table(metadata.get("annotations")).get(warm_pods.CLAIM_ANNOTATION)
-    return Container(f"{CLAIMED}{claimed}" if isinstance(claimed, str) else str(metadata.get("name")))
+    return EngineContainer(f"{CLAIMED}{claimed}" if isinstance(claimed, str) else str(metadata.get("name")))
 
 
 def _ended_before(pod: Json, seconds: float) -> bool:

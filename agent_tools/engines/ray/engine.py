@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agent_tools.engines.context import tag_for
-from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, Guest, SandboxSpec
 from agent_tools.engines.ray.greeting import read_message, send_message
 from agent_tools.engines.ray.link import GREETING_SECONDS, MAX_ANSWER, LinkStdio
 from agent_tools.engines.ray.node import NodeEndpoint
@@ -86,7 +86,7 @@ class NodesEngine:
             self._endpoints()
         return Guest.own(shares=False)
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         """Start a sandbox on a node, and connect to it.
 
         Raises:
@@ -99,7 +99,7 @@ class NodesEngine:
         deadline, is_first = time.monotonic() + self._timeout, True
         while True:
             outcome = self._try_all(spec)
-            if isinstance(outcome, Container):
+            if isinstance(outcome, EngineContainer):
                 return outcome
             if not isinstance(outcome, HostFull):
                 if not is_first:
@@ -113,14 +113,14 @@ class NodesEngine:
                 ) from outcome
             time.sleep(LOOK_SECONDS)
 
-    def remove(self, sandbox: Container) -> None:
+    def remove(self, sandbox: EngineContainer) -> None:
         """Hang up, which ends the sandbox."""
         with self._lock:
             self._places.pop(sandbox.id, None)
         if isinstance(sandbox.stdio, LinkStdio):
             sandbox.stdio.hang_up()
 
-    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: EngineContainer, spec: SandboxSpec) -> str | None:
         """Return the output of a sandbox that ended at its start, as its node says; None while its stream is open."""
         if isinstance(sandbox.stdio, LinkStdio) and not sandbox.stdio.has_ended:
             return None
@@ -136,23 +136,23 @@ class NodesEngine:
         words = answer.get("words")
         return neutralise(words) if isinstance(words, str) else "the connection to its node ended"
 
-    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[EngineContainer, Mapping[str, str]]]:
         """Return none: each node removes its own remains."""
         return ()
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
-    def _try_all(self, spec: SandboxSpec) -> Container | EngineError:
+    def _try_all(self, spec: SandboxSpec) -> EngineContainer | EngineError:
         """Try the nodes, the emptiest first; return a sandbox, or else the problem of one of them: full, if one is."""
         problems: list[EngineError] = []
         for endpoint in self._in_turn():
             found = self._tried(endpoint, spec)
-            if isinstance(found, Container):
+            if isinstance(found, EngineContainer):
                 return found
             problems.append(found)
         return next((each for each in problems if isinstance(each, HostFull)), problems[0])
 
-    def _tried(self, endpoint: NodeEndpoint, spec: SandboxSpec) -> Container | HostFull | EngineUnavailable:
+    def _tried(self, endpoint: NodeEndpoint, spec: SandboxSpec) -> EngineContainer | HostFull | EngineUnavailable:
         try:
             return self._start_on(endpoint, spec)
         except HostFull as exc:
@@ -161,13 +161,13 @@ class NodesEngine:
             self._skip(endpoint)
             return exc
 
-    def _start_on(self, endpoint: NodeEndpoint, spec: SandboxSpec) -> Container:
+    def _start_on(self, endpoint: NodeEndpoint, spec: SandboxSpec) -> EngineContainer:
         connection, answer = self._asked(endpoint, {"op": "start", "spec": self._written(spec)})
         id_ = answer.get("id")
         if not isinstance(id_, str) or not _ID.fullmatch(id_):
             connection.close()
             raise NodeUnreachable(f"The node {endpoint.name} gave an unusable answer.")
-        container = Container(f"{endpoint.name}/{id_}", LinkStdio(connection, f"the node {endpoint.name}"))
+        container = EngineContainer(f"{endpoint.name}/{id_}", LinkStdio(connection, f"the node {endpoint.name}"))
         with self._lock:
             self._places[container.id] = endpoint
         return container

@@ -24,7 +24,7 @@ from concurrent.futures import TimeoutError as StillWorks
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_tools.engines.engine import Container, Engine, SandboxSpec, Stdio
+from agent_tools.engines.engine import Engine, EngineContainer, SandboxSpec, Stdio
 from agent_tools.engines.ray.greeting import read_exactly, read_message, send_message
 from agent_tools.engines.ray.link import BEAT_SECONDS, GREETING_SECONDS, MAX_REQUEST, LinkStdio
 from agent_tools.engines.ray.node_keys import TOKEN_BYTES, new_token, prepare, serving_tls
@@ -157,7 +157,7 @@ class NodeServer:
                 case {"op": "start"}:
                     return self._start(caller, spec)
                 case {"op": "last_words", "id": str(id_)}:
-                    words = _awaited(caller, lambda: self._engine.last_words(Container(id_), spec()))
+                    words = _awaited(caller, lambda: self._engine.last_words(EngineContainer(id_), spec()))
                     send_message(caller, {"words": words and words[-2000:]})
                 case _:
                     raise InvalidParams("The node knows no such request.")
@@ -186,12 +186,12 @@ class NodeServer:
         carrier.begin()
         return True
 
-    def _started(self, spec: Callable[[], SandboxSpec]) -> Container:
+    def _started(self, spec: Callable[[], SandboxSpec]) -> EngineContainer:
         asked = spec()
         with self._starts:
             return self._engine.start(asked)
 
-    def _remove(self, container: Container) -> None:
+    def _remove(self, container: EngineContainer) -> None:
         if container.stdio:
             container.stdio.close()
         with contextlib.suppress(AgentToolsError):  # it ends with its stdin, then

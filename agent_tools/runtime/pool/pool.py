@@ -25,7 +25,7 @@ from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.pool.folder_swap import swap_in_folder
 from agent_tools.runtime.pool.pool_key import PoolKey
-from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.stoppable import StoppableEngine
 
@@ -44,7 +44,7 @@ RETRY_SECONDS = 60.0
 class ReadySandbox:
     """A ready sandbox, its empty folder, and its creation time (seconds of the pool's clock)."""
 
-    sandbox: RunningSandbox
+    sandbox: LiveSandbox
     blank: EmptyWorkDir
     made_at: float
 
@@ -62,10 +62,10 @@ class ReadySandbox:
             self.sandbox.end(behind)
 
 
-Make = Callable[[Engine, PoolKey], tuple[RunningSandbox, EmptyWorkDir]]
+Make = Callable[[Engine, PoolKey], tuple[LiveSandbox, EmptyWorkDir]]
 
 
-def make(engine: Engine, key: PoolKey) -> tuple[RunningSandbox, EmptyWorkDir]:
+def make(engine: Engine, key: PoolKey) -> tuple[LiveSandbox, EmptyWorkDir]:
     """Start a sandbox on an empty folder, and run one silent cell, since a kernel's first cell takes longer.
 
     The cell uses the preloaded modules, whose first use takes longer, too.
@@ -77,10 +77,10 @@ def make(engine: Engine, key: PoolKey) -> tuple[RunningSandbox, EmptyWorkDir]:
         blank = EmptyWorkDir(key.folder, engine.guest)
         undo.callback(blank.remove)
         spec = key.spec(blank.path)
-        sandbox = RunningSandbox(engine, spec, Quota(blank.path, spec.limits))
+        sandbox = LiveSandbox(engine, spec, Quota(blank.path, spec.limits))
         undo.callback(sandbox.close)
         sandbox.define(WARM_UP, key.limits.start_timeout)
-        sandbox.sandbox.promote()
+        sandbox.container.promote()
         undo.pop_all()
     return sandbox, blank
 
@@ -134,7 +134,7 @@ class Pool:
             self._changed.wait_for(lambda: self.ready >= self._size or bool(self.failure), timeout)
             return self.ready
 
-    def take_sandbox(self, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
+    def take_sandbox(self, spec: SessionSpec, quota: Quota) -> LiveSandbox | None:
         """Return a sandbox for this session; None if none is ready, so that the session starts cold.
 
         Raises:
@@ -166,7 +166,7 @@ class Pool:
 
     # -- taking -------------------------------------------------------------------------------------------------------
 
-    def _taken(self, spec: SessionSpec, quota: Quota) -> Union[RunningSandbox, Miss]:
+    def _taken(self, spec: SessionSpec, quota: Quota) -> Union[LiveSandbox, Miss]:
         miss: Miss = "failed" if self.failure else "empty"
         while ready := self._pop():
             if not ready.is_usable:
@@ -187,7 +187,7 @@ class Pool:
         with self._changed:
             return self._ready.popleft() if self._ready else None
 
-    def _handed_over(self, ready: ReadySandbox, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
+    def _handed_over(self, ready: ReadySandbox, spec: SessionSpec, quota: Quota) -> LiveSandbox | None:
         if self._engine.guest(spec.work_dir).shares_files:
             after = ExitStack()
             try:

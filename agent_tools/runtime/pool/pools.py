@@ -14,7 +14,7 @@ from agent_tools.runtime.files.new_work_dirs import forget_made
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.pool.pool import Pool
 from agent_tools.runtime.pool.pool_key import PoolKey
-from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 
 MOST_KINDS = 8  # pools of one process; a further one replaces the least recently used
@@ -52,11 +52,11 @@ class Pools:
         self._cold_starts = 0
         self._cold_start_seconds = 0.0
 
-    def start(self, engine: Engine, spec: SessionSpec, quota: Quota) -> RunningSandbox:
+    def start(self, engine: Engine, spec: SessionSpec, quota: Quota) -> LiveSandbox:
         """Return a pre-warmed sandbox, if the session asks for one and one is ready; else start one.
 
         Raises:
-            InvalidParams, EngineError, KernelError: as for `RunningSandbox`.
+            InvalidParams, EngineError, KernelError: as for `LiveSandbox`.
         """
         pool = self._pool_of(spec) if spec.ahead.size else None
         sandbox = pool.take_sandbox(spec, quota) if pool else None
@@ -67,9 +67,9 @@ class Pools:
             pool.keep(spec.ahead.size)
         return sandbox
 
-    def _start_cold(self, engine: Engine, spec: SessionSpec, quota: Quota) -> RunningSandbox:
+    def _start_cold(self, engine: Engine, spec: SessionSpec, quota: Quota) -> LiveSandbox:
         started = self._clock()
-        sandbox = RunningSandbox(engine, spec, quota)
+        sandbox = LiveSandbox(engine, spec, quota)
         with self._lock:
             self._cold_starts += 1
             self._cold_start_seconds += self._clock() - started

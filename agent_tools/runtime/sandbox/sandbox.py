@@ -53,7 +53,7 @@ NETWORK_SECONDS = 5.0  # seconds to start the guest's proxy again after code has
 HANG_UP_SECONDS = 0.5  # seconds to find out that a sandbox with a lost command has ended
 
 
-class RunningSandbox(KernelHolder):
+class LiveSandbox(KernelHolder):
     """A running sandbox. The constructor waits for its first kernel, or raises; `close` releases everything."""
 
     _is_ending = False
@@ -82,9 +82,9 @@ class RunningSandbox(KernelHolder):
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)
             asked = replace(self._asked(guest), volumes=self._volumes, groups=groups)
-            self.sandbox = engine.start(asked)
+            self.container = engine.start(asked)
             undo.callback(self.remove)
-            self._lifeline = await_guest(engine, self._transport, self.sandbox, asked, spec.limits.start_timeout)
+            self._lifeline = await_guest(engine, self._transport, self.container, asked, spec.limits.start_timeout)
             undo.callback(lambda: self._idle.close())
             self.kernels = Kernels(spec, self._transport, self._lifeline, self._orders)
             undo.callback(self.kernels.drop)
@@ -126,12 +126,12 @@ class RunningSandbox(KernelHolder):
         return VolumeUser(brake, self._has_work, self._writes, self._deleted_bytes)
 
     def _writes(self) -> tuple[int, bool]:
-        return written_bytes(self.sandbox.pid) if self.sandbox.pid else (0, False)
+        return written_bytes(self.container.pid) if self.container.pid else (0, False)
 
     def _deleted_bytes(self, device: int) -> int:
         """Return the bytes of deleted files that are open on a device; work_dir's quota counts those on its own."""
-        is_apart = self.sandbox.pid and device != self._work_dir[0]
-        return deleted_files(self.sandbox.pid, device).bytes if is_apart else 0
+        is_apart = self.container.pid and device != self._work_dir[0]
+        return deleted_files(self.container.pid, device).bytes if is_apart else 0
 
     def _follow_folder(self, guest: Guest, quota: Quota, undo: ExitStack) -> None:
         """Enforce the limits of work_dir, or sync it if it is not shared."""
@@ -164,14 +164,14 @@ class RunningSandbox(KernelHolder):
         self.kernels.adopt(spec)
 
     @property
-    def root(self) -> RunningSandbox:
+    def root(self) -> LiveSandbox:
         """The sandbox itself; of a branch, the sandbox that it runs in."""
         return self
 
     @property
     def lineage(self) -> str:
         """A name for its kernels, to which checkpoints belong."""
-        return self.sandbox.id
+        return self.container.id
 
     @property
     def has_ended(self) -> bool:
@@ -336,7 +336,7 @@ class RunningSandbox(KernelHolder):
 
     def _deleted_files(self) -> DeletedFiles:
         """Return the deleted files that are still open; empty if the sandbox's processes are not visible here."""
-        return deleted_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else DeletedFiles()
+        return deleted_files(self.container.pid, self._work_dir[0]) if self.container.pid else DeletedFiles()
 
     def _close_mirror(self) -> None:
         if self._mirror:
@@ -362,7 +362,7 @@ class RunningSandbox(KernelHolder):
     def _remove(self) -> None:
         """Remove the sandbox by the engine; if that fails, it ends with its lifeline."""
         with contextlib.suppress(EngineError):
-            self._engine.remove(self.sandbox)
+            self._engine.remove(self.container)
 
     def close(self) -> None:
         """Release everything, in reverse order."""

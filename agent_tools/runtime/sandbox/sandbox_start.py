@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent_tools.engines.engine import Container, Engine, Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import Engine, EngineContainer, Guest, Isolation, SandboxSpec
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import InvalidParams, SandboxStartError
 from agent_tools.runtime.files.claims import refuse_claimed
@@ -62,7 +62,7 @@ def start_errors() -> Iterator[None]:
 
 
 def await_guest(
-    engine: Engine, transport: Transport, sandbox: Container, asked: SandboxSpec, timeout: float
+    engine: Engine, transport: Transport, sandbox: EngineContainer, asked: SandboxSpec, timeout: float
 ) -> Lifeline:
     """Wait up to `timeout` seconds for a sandbox's PID 1.
 

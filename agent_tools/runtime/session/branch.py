@@ -20,7 +20,7 @@ from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.branches import KernelBranches
 from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
 from agent_tools.runtime.sandbox.kernels import Kernels
-from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.transport.socket_stdio import SocketStdio
 from agent_tools.runtime.transport.transport import StdioTransport
@@ -43,7 +43,7 @@ class KernelBranch(KernelHolder):
         )
         """The specification of its session."""
         self._parent = parent
-        self.root: RunningSandbox = parent.root
+        self.root: LiveSandbox = parent.root
         """The sandbox that it runs in."""
         self.branches: KernelBranches = KernelBranches(parent.branches.room)
         with ExitStack() as undo:
@@ -116,7 +116,7 @@ class KernelBranch(KernelHolder):
         return Variables(True, undone, why)
 
     def use(self) -> AbstractContextManager[None]:
-        """Around a use, as for `RunningSandbox.use`."""
+        """Around a use, as for `LiveSandbox.use`."""
         return self.root.use()
 
     def end(self, behind: Do) -> None:
@@ -144,4 +144,4 @@ class KernelBranch(KernelHolder):
         self._undo.close()
 
 
-AnySandbox = Union[RunningSandbox, KernelBranch]
+AnySandbox = Union[LiveSandbox, KernelBranch]

@@ -12,7 +12,7 @@ from agent_tools.results.execution import Died, Output, Restarted, TimedOut
 from agent_tools.results.variables import LOST
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox
 
@@ -23,7 +23,7 @@ StartSandbox = Callable[[Engine, SessionSpec, Quota], AnySandbox]
 class KernelRecovery:
     """Not thread-safe: call it with the session's lock. `sandbox` may be read without."""
 
-    def __init__(self, engine: Engine, spec: SessionSpec, start: StartSandbox = RunningSandbox) -> None:
+    def __init__(self, engine: Engine, spec: SessionSpec, start: StartSandbox = LiveSandbox) -> None:
         self.spec = spec
         """Everything needed to start the next sandbox."""
         self.sandbox: AnySandbox | None = None

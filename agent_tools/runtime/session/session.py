@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 
-from agent_tools.engines.engine import Container, Engine
+from agent_tools.engines.engine import Engine, EngineContainer
 from agent_tools.errors import EngineError, FileRejected, InvalidParams, KernelError, SandboxGone, SessionClosed
 from agent_tools.machine.background import Do, do_now
 from agent_tools.machine.removal import empty_folder
@@ -25,7 +25,7 @@ from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.output_limits import limited
 from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.runtime.run_lock import RunLock
-from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox, KernelBranch
 from agent_tools.runtime.session.kernel_recovery import KernelRecovery, StartSandbox
@@ -40,7 +40,7 @@ class Session:
     """
 
     def __init__(
-        self, engine: Engine, spec: SessionSpec, behind: Do = do_now, start: StartSandbox = RunningSandbox
+        self, engine: Engine, spec: SessionSpec, behind: Do = do_now, start: StartSandbox = LiveSandbox
     ) -> None:
         self.recovery = KernelRecovery(engine, spec, start)
         self.variables = SessionVariables(self.recovery, self.between_runs, lambda: self.files)
@@ -276,9 +276,9 @@ class Session:
         return self._closed
 
     @property
-    def sandbox(self) -> Container | None:
-        """The running sandbox, if there is one."""
-        return self._sandbox.root.sandbox if self._sandbox else None
+    def container(self) -> EngineContainer | None:
+        """The running container, if there is one."""
+        return self._sandbox.root.container if self._sandbox else None
 
     @contextlib.contextmanager
     def locked(self, cancelled: threading.Event | None = None) -> Iterator[bool]:

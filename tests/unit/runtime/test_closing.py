@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Container, Isolation
+from agent_tools.engines.engine import EngineContainer, Isolation
 from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
@@ -31,7 +31,7 @@ class SlowToRemove(ProcessEngine):
         self.may_remove = threading.Event()
         self.removed: list[str] = []
 
-    def remove(self, sandbox: Container) -> None:
+    def remove(self, sandbox: EngineContainer) -> None:
         assert self.may_remove.wait(ENOUGH)
         super().remove(sandbox)
         self.removed.append(sandbox.id)
@@ -74,8 +74,8 @@ def test_code_has_ended_though_the_sandbox_is_not_removed_yet(
 
 def test_closing_all_waits_for_what_was_closed_before(runtime: Runtime, engine: SlowToRemove, work_dir: Path) -> None:
     session, _ = opened(runtime, work_dir)
-    assert session.sandbox
-    id_ = session.sandbox.id
+    assert session.container
+    id_ = session.container.id
     runtime.close("a")
     closing = threading.Thread(target=runtime.close_all)
     closing.start()
@@ -89,8 +89,8 @@ def test_a_sandbox_whose_pid_1_does_not_answer_is_removed_before_close_returns(
     runtime: Runtime, engine: SlowToRemove, work_dir: Path
 ) -> None:
     session, _ = opened(runtime, work_dir)
-    assert session.sandbox
-    id_ = session.sandbox.id
+    assert session.container
+    id_ = session.container.id
     os.kill(int(id_), signal.SIGSTOP)
     engine.may_remove.set()
     runtime.close("a")
@@ -101,8 +101,8 @@ def test_a_session_closed_while_its_code_runs_is_removed_before_close_returns(
     runtime: Runtime, engine: SlowToRemove, work_dir: Path
 ) -> None:
     session, _ = opened(runtime, work_dir)
-    assert session.sandbox
-    id_ = session.sandbox.id
+    assert session.container
+    id_ = session.container.id
     engine.may_remove.set()
     outputs = session.stream("print('begun', flush=True); import time; time.sleep(600)", 600)
     next(outputs)

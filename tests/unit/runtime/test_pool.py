@@ -20,7 +20,7 @@ from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.pool.pool import Pool
 from agent_tools.runtime.pool.pool_key import PoolKey
-from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.stoppable import StoppableEngine
 from tests.doubles import ProcessEngine
@@ -76,7 +76,7 @@ class Maker:
         self.at_once = 0
         self.most_at_once = 0
 
-    def __call__(self, engine: object, key: PoolKey) -> tuple[RunningSandbox, EmptyWorkDir]:
+    def __call__(self, engine: object, key: PoolKey) -> tuple[LiveSandbox, EmptyWorkDir]:
         self.tries += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -84,7 +84,7 @@ class Maker:
             if self.failure:
                 raise self.failure
             self.made.append(FakeSandbox(len(self.made)))
-            return cast("RunningSandbox", self.made[-1]), EmptyWorkDir(self.folder, ProcessEngine().guest)
+            return cast("LiveSandbox", self.made[-1]), EmptyWorkDir(self.folder, ProcessEngine().guest)
         finally:
             self.at_once -= 1
 
@@ -284,7 +284,7 @@ def test_one_that_is_still_being_made_at_the_end_is_not_waited_for_and_removed_l
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def make(engine: object, key: PoolKey) -> tuple[RunningSandbox, EmptyWorkDir]:
+    def make(engine: object, key: PoolKey) -> tuple[LiveSandbox, EmptyWorkDir]:
         begun.set()
         go_on.wait()
         return maker(engine, key)

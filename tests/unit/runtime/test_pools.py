@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_tools.code_mode.toolset import Toolset
-from agent_tools.engines.engine import Container, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
 from agent_tools.runtime.pool.pools import MOST_KINDS
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.transport.transport import TransportName
@@ -236,7 +236,7 @@ def test_closing_waits_for_one_that_is_being_made(work_dir: Path) -> None:
     may_start, starts = threading.Event(), threading.Event()
 
     class Slow(ProcessEngine):
-        def start(self, spec: SandboxSpec) -> Container:
+        def start(self, spec: SandboxSpec) -> EngineContainer:
             starts.set()
             assert may_start.wait(ENOUGH)
             return super().start(spec)

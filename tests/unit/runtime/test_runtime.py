@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Container, Isolation
+from agent_tools.engines.engine import EngineContainer, Isolation
 from agent_tools.errors import EngineUnavailable, SessionClosed
 from agent_tools.limits import Limits
 from agent_tools.machine.owner import Owner
@@ -33,7 +33,7 @@ def engine() -> Iterator[ProcessEngine]:
     engine = ProcessEngine()
     yield engine
     for id_ in list(engine.processes):
-        engine.remove(Container(id_))
+        engine.remove(EngineContainer(id_))
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def finished() -> Owner:
     return Owner(Owner.current().host, int(pid), int(start))
 
 
-def put(engine: ProcessEngine, labels: Mapping[str, str]) -> Container:
+def put(engine: ProcessEngine, labels: Mapping[str, str]) -> EngineContainer:
     """A running sandbox with these labels."""
     process = subprocess.Popen(["sleep", "600"])
-    sandbox = Container(str(process.pid))
+    sandbox = EngineContainer(str(process.pid))
     engine.processes[sandbox.id] = process
     engine.labels[sandbox.id] = labels
     return sandbox
@@ -156,7 +156,7 @@ def test_later_sessions_do_not_sweep_again(
 
 def test_a_sweep_that_fails_does_not_keep_a_session_from_opening(spec: SessionSpec) -> None:
     class Failing(ProcessEngine):
-        def strays(self, host: Mapping[str, str]) -> list[tuple[Container, Mapping[str, str]]]:
+        def strays(self, host: Mapping[str, str]) -> list[tuple[EngineContainer, Mapping[str, str]]]:
             raise EngineUnavailable("no engine")
 
     runtime = Runtime(Failing(), lambda packages: "none")

@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from agent_tools.engines.engine import Container, Engine, Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import Engine, EngineContainer, Guest, Isolation, SandboxSpec
 from agent_tools.errors import EngineUnavailable
 from agent_tools.runtime.stoppable import StoppableEngine, Stopping
 from tests.waiting import until
@@ -31,7 +31,7 @@ class SlowEngine:
         self.failure: Exception | None = None
         self.interrupts = False
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         id_ = f"c{len(self.asked)}"
         self.asked.append(id_)
         if self.interrupts:
@@ -39,13 +39,13 @@ class SlowEngine:
         self.go_on.wait()
         if self.failure:
             raise self.failure
-        return Container(id_)
+        return EngineContainer(id_)
 
-    def remove(self, sandbox: Container) -> None:
+    def remove(self, sandbox: EngineContainer) -> None:
         self.go_on.wait()
         self.removed.append(sandbox.id)
 
-    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
+    def last_words(self, sandbox: EngineContainer, spec: SandboxSpec) -> str | None:
         return None
 
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from agent_tools import AsyncSandbox, Sandbox
-from agent_tools.engines.engine import Container, Isolation, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, Isolation, SandboxSpec
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.limits import GIB
 from agent_tools.results.execution import Result, finished
@@ -42,7 +42,7 @@ def test_commands_and_files_are_those_of_the_codes_own_sandbox(process_runtime: 
 class FullDisk(ProcessEngine):
     """Starts no sandbox: this machine has no room for its folders."""
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/run/folder")
 
 

@@ -14,7 +14,7 @@ import requests
 
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.unfinished import LOOK_SECONDS, Unfinished
-from agent_tools.engines.engine import Container, Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, Guest, Isolation, SandboxSpec
 from agent_tools.errors import EngineError, EngineUnavailable, SandboxStartError
 from tests.unit.engines.docker.test_unfinished import NotedGuard
 
@@ -243,7 +243,7 @@ def test_processes_are_found_where_top_does_not_name_them_by_the_numbers_of_the_
     engine = DockerEngine(TIMEOUT)
     engine.connection = ListingConnection(listed)  # type: ignore[assignment]
     with subprocess.Popen(["sleep", "60"]) as child:
-        found = engine.processes(Container("c1"))
+        found = engine.processes(EngineContainer("c1"))
         child.kill()
     assert {os.getpid(), child.pid} <= set(found)
     assert not {1, 2, 4} & set(found)
@@ -252,13 +252,13 @@ def test_processes_are_found_where_top_does_not_name_them_by_the_numbers_of_the_
 def test_processes_that_top_names_by_the_numbers_of_the_host_are_taken_from_it() -> None:
     engine = DockerEngine(TIMEOUT)
     engine.connection = ListingConnection([os.getpid(), 4_000_000])  # type: ignore[assignment]
-    assert engine.processes(Container("c1")) == [os.getpid(), 4_000_000]
+    assert engine.processes(EngineContainer("c1")) == [os.getpid(), 4_000_000]
 
 
 def test_podman_is_not_asked_for_processes_since_it_would_execute_ps_in_the_container() -> None:
     engine = DockerEngine(TIMEOUT)
     engine.connection = ListingConnection([os.getpid(), 4_000_000], "Podman")  # type: ignore[assignment]
-    found = engine.processes(Container("c1"))
+    found = engine.processes(EngineContainer("c1"))
     assert os.getpid() in found
     assert 4_000_000 not in found
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Container, Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, Guest, Isolation, SandboxSpec
 from agent_tools.engines.first_process import environment
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.ray import greeting, link, node_keys
@@ -51,7 +51,7 @@ class CountingEngine(ProcessEngine):
         self.may_start.set()
         self.specs: list[SandboxSpec] = []
 
-    def start(self, spec: SandboxSpec) -> Container:
+    def start(self, spec: SandboxSpec) -> EngineContainer:
         self.specs.append(spec)
         self.may_start.wait()
         if self.failure:
@@ -78,7 +78,7 @@ def is_ended(connection: socket.socket) -> bool:
         return True
 
 
-def end(engine: NodesEngine, container: Container) -> None:
+def end(engine: NodesEngine, container: EngineContainer) -> None:
     assert container.stdio
     engine.remove(container)
     container.stdio.close()
@@ -300,7 +300,7 @@ def test_a_sandbox_that_ends_says_goodbye(new: Callable[..., NodeServer], work_d
         outputs = session.stream("import time\nprint('on', flush=True)\ntime.sleep(100)", 60)
         next(outputs)
         for id_ in list(processes.processes):
-            processes.remove(Container(id_))
+            processes.remove(EngineContainer(id_))
         assert [each.reason for each in outputs if isinstance(each, Died)] == ["the sandbox ended"]
 
 
@@ -349,7 +349,7 @@ def test_last_words_of_a_sandbox_come_from_its_node(new: Callable[..., NodeServe
     engine = engine_over(new("a", 4, processes))
     container = engine.start(SPEC)
     assert engine.last_words(container, SPEC) is None
-    processes.remove(Container(container.id.partition("/")[2]))
+    processes.remove(EngineContainer(container.id.partition("/")[2]))
     assert isinstance(container.stdio, link.LinkStdio)
     until(lambda: container.stdio.receive() == b"")
     assert engine.last_words(container, SPEC) == "it ended"

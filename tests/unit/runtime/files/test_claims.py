@@ -179,7 +179,7 @@ def test_a_session_holds_its_folder_while_it_has_a_sandbox(new_session: Callable
     outer.open()
     with pytest.raises(InvalidParams, match=INSIDE):
         inner.run("1", 30)
-    assert inner.sandbox is None
+    assert inner.container is None
     outer.restart()
     with pytest.raises(InvalidParams, match=INSIDE):
         inner.open()

@@ -29,7 +29,7 @@ from agent_tools.runtime.files.quota import (
     Quota,
     QuotaWatch,
 )
-from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from tests.doubles import ProcessEngine
@@ -241,7 +241,7 @@ def test_a_disk_that_is_nearly_full_already_may_lose_half_of_the_rest_until_ther
 def test_a_run_on_a_full_disk_goes_on_and_says_how_much_it_has_added(tmp_path: Path) -> None:
     disk = Disk(tmp_path, 10 * MIB, min_disk_free=3 * MIB)
     spec = SessionSpec("none", tmp_path, Isolation(), Limits(min_disk_free=3 * MIB))
-    session = Session(ProcessEngine(), spec, start=lambda engine, spec, _: RunningSandbox(engine, spec, disk.quota))
+    session = Session(ProcessEngine(), spec, start=lambda engine, spec, _: LiveSandbox(engine, spec, disk.quota))
     try:
         assert session.run("x = 1", FOREVER).ok
         disk.fill(8 * MIB)

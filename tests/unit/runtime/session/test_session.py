@@ -9,7 +9,7 @@ from typing import cast
 from agent_tools.engines.engine import Isolation
 from agent_tools.limits import Limits
 from agent_tools.runtime.run_lock import RunLock
-from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from tests.doubles import ProcessEngine
@@ -44,7 +44,7 @@ class OvertakenLock(RunLock):
 def test_a_session_closed_just_before_its_lock_is_released_closes_its_sandbox(work_dir: Path) -> None:
     session = Session(ProcessEngine(), SessionSpec("none", work_dir, Isolation(), Limits()))
     sandbox = FakeSandbox()
-    session.recovery.sandbox = cast("RunningSandbox", sandbox)
+    session.recovery.sandbox = cast("LiveSandbox", sandbox)
     session._lock = OvertakenLock(session.close)
     with session.locked():
         pass
