@@ -2,7 +2,7 @@
 
 A turn is `invoke_agent`, below it `chat` for each reply of the model and `execute_tool` for each call. A client's
 `traceparent` is the turn's parent; the model's server gets that of `chat`, a remote MCP server that of
-`execute_tool`.
+`execute_tool`. Published instrumentations write the texts of errors into spans, so none is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pipes of a process whose client talks to it on stdin and stdout, read and written by the event loop itself.
 
-The library passes each line to a thread and back, which delays a call. This module is for pipes and sockets; the
-library handles a terminal or a file, since other programs may share it.
+The library passes each line to a thread and back, which delays a call, and reads a line of any length into memory.
+This module is for pipes and sockets; the library handles a terminal or a file, since other programs may share it.
 """
 
 from __future__ import annotations

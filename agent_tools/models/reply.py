@@ -227,7 +227,7 @@ def _events(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[]
     is_late = is_over = False
     late: threading.Timer | None = None
 
-    def give_up() -> None:
+    def end_late() -> None:
         nonlocal is_late
         is_late = True
         hang_up()
@@ -238,7 +238,7 @@ def _events(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[]
             has_more = b'"delta"' in event  # some servers give a finish reason with each piece
             if not is_over and (_is_end(event) or (reader.is_over and (has_more or not late))):
                 is_over = _is_end(event)
-                late = _replaced(late, threading.Timer(END_SECONDS if is_over else USAGE_SECONDS, give_up))
+                late = _replaced(late, threading.Timer(END_SECONDS if is_over else USAGE_SECONDS, end_late))
     except Exception:
         if not is_late:
             raise

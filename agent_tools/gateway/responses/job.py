@@ -157,14 +157,14 @@ class ResponseJob(TurnJob):
                 self._end(event)
             except Exception as exc:  # noqa: BLE001  (no stream ends without its last event)
                 _log.error("the end of a response could not be kept: %s", type(exc).__name__)
-                self._give_up_storing()
+                self._drop_unstored()
                 self._not_stored(event["response"])
         super().record(event)
 
     def close(self) -> None:
         """Release the container and hang up on servers, even if one of these steps fails."""
         with ExitStack() as undo:
-            undo.callback(self._give_up_storing)
+            undo.callback(self._drop_unstored)
             undo.callback(super().close)
             if self._remote:
                 undo.callback(self._remote.close)
@@ -173,7 +173,7 @@ class ResponseJob(TurnJob):
             if self._remote:
                 undo.callback(self._remote.cancel)  # code in the container may wait for one of them
 
-    def _give_up_storing(self) -> None:
+    def _drop_unstored(self) -> None:
         if self._storage:
             self._storage.close()
 

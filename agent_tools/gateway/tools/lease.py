@@ -52,7 +52,7 @@ class ContainerLease:
         self._interpreter: CodeInterpreter | None = None
         self._woken: Future[str] | None = None
         self._starting: Future[None] | None = None
-        self._given_up: Future[None] = Future()
+        self._wait_ended: Future[None] = Future()
 
     @property
     def has_container(self) -> bool:
@@ -75,7 +75,7 @@ class ContainerLease:
         self.warm_up()
         ready: Future[Any] | None = self._starting or self._woken
         if ready:
-            wait([ready, self._given_up], return_when=FIRST_COMPLETED)
+            wait([ready, self._wait_ended], return_when=FIRST_COMPLETED)
             if not ready.done():
                 raise ToolServiceError(code="Cancelled", message="The call was ended before its sandbox was ready.")
         if self._woken:
@@ -118,7 +118,7 @@ class ContainerLease:
     def stop_waiting(self) -> None:
         """End the wait for a starting sandbox; the start continues for the container's next use. For any thread."""
         with suppress(InvalidStateError):  # it was stopped before
-            self._given_up.set_result(None)
+            self._wait_ended.set_result(None)
 
     def take_note(self) -> str:
         """Return the note, once."""

@@ -109,7 +109,7 @@ class Kernel:
         Closing the generator early, or setting `cancelled`, interrupts the code; code that does not stop is killed.
         """
         number = self.runs.begin(is_cell=kind != "definition") if self.runs else 0
-        limit = TimeLimit(timeout, self._clock)  # before it is sent: the kernel's limit is not the earlier one
+        limit = RunTimeLimit(timeout, self._clock)  # before it is sent: the kernel's limit is not the earlier one
         request_id = self.channel.send_execute(code, timeout, is_silent=kind != "cell", run=number)
         run = RunningRequest(request_id, limit, cancelled or threading.Event(), self._clock())
         with self._lock:
@@ -389,7 +389,7 @@ class RunningRequest:
     """One request to the kernel while it is served: its progress, and its last error."""
 
     request_id: str
-    limit: TimeLimit
+    limit: RunTimeLimit
     cancelled: threading.Event
     started: float
     state: escalation.State = field(default_factory=escalation.Running)
@@ -410,7 +410,7 @@ class RunningRequest:
         return isinstance(self.state, escalation.Over)
 
 
-class TimeLimit:
+class RunTimeLimit:
     """A run's time limit: `timeout` seconds from now; it is paused during approvals. Not thread-safe."""
 
     def __init__(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,4 +1,8 @@
-"""Scripts whose tool calls LibreChat answers: their process waits between requests for the answers."""
+"""Scripts whose tool calls LibreChat answers: their process waits between requests for the answers.
+
+These are no host calls: calls that a script makes at once are one answer to LibreChat, so the script collects them, and
+a script is a process of its own, which ends without the session's kernel.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGI
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            scope["notes"].update(_HEADERS)
+            scope["extra_headers"].update(_HEADERS)
             before, served, _ = scope["path"].partition(_SERVED)
             scope["logged_path"] = before + served  # without the name of the file
         await app(scope, receive, send)

@@ -787,7 +787,7 @@ def test_a_picture_that_cannot_be_saved_is_rejected(
 
 
 @pytest.fixture
-def host_ids(tmp_path: Path) -> Path:
+def outside(tmp_path: Path) -> Path:
     (tmp_path / "outside" / "b").mkdir(parents=True)
     return tmp_path / "outside"
 

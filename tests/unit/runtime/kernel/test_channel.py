@@ -418,7 +418,7 @@ def test_what_follows_the_first_message_is_kept(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 1, 2, 17, 30])
-@pytest.mark.parametrize("patience", [0.05, 0.0, -1.0])
+@pytest.mark.parametrize("timeout", [0.05, 0.0, -1.0])
 def test_a_silent_kernel_is_not_waited_for(rig: Rig, sent: int, timeout: float) -> None:
     rig.kernel.sendall(stream("ready")[:sent])
     started = time.monotonic()

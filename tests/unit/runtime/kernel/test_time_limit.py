@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from agent_tools.runtime.kernel.kernel import TimeLimit
+from agent_tools.runtime.kernel.kernel import RunTimeLimit
 
 
 class Clock:
@@ -25,14 +25,14 @@ def clock() -> Clock:
 
 
 def test_the_time_is_up_so_many_seconds_from_its_beginning(clock: Clock) -> None:
-    limit = TimeLimit(30.0, clock)
+    limit = RunTimeLimit(30.0, clock)
     assert (limit.timeout, limit.deadline) == (30.0, 1030.0)
     clock.now = 1029.0
     assert limit.deadline == 1030.0
 
 
 def test_while_it_is_held_the_time_is_never_up(clock: Clock) -> None:
-    limit = TimeLimit(30.0, clock)
+    limit = RunTimeLimit(30.0, clock)
     clock.now = 1010.0
     limit.hold()
     for clock.now in (1010.0, 1030.0, 10_000.0):
@@ -40,7 +40,7 @@ def test_while_it_is_held_the_time_is_never_up(clock: Clock) -> None:
 
 
 def test_after_a_hold_as_much_is_left_as_before(clock: Clock) -> None:
-    limit = TimeLimit(30.0, clock)
+    limit = RunTimeLimit(30.0, clock)
     clock.now = 1010.0
     limit.hold()
     clock.now = 5000.0
@@ -49,7 +49,7 @@ def test_after_a_hold_as_much_is_left_as_before(clock: Clock) -> None:
 
 
 def test_holds_add_up_and_the_time_between_them_counts(clock: Clock) -> None:
-    limit = TimeLimit(30.0, clock)
+    limit = RunTimeLimit(30.0, clock)
     left = []
     for clock.now in (1010.0, 2005.0, 3005.0):  # after ten seconds of its own, and twice five more
         limit.hold()
@@ -60,14 +60,14 @@ def test_holds_add_up_and_the_time_between_them_counts(clock: Clock) -> None:
 
 
 def test_a_hold_of_no_time_changes_nothing(clock: Clock) -> None:
-    limit = TimeLimit(30.0, clock)
+    limit = RunTimeLimit(30.0, clock)
     limit.hold()
     assert limit.go() == 30.0
     assert limit.deadline == 1030.0
 
 
 def test_a_limit_that_was_over_stays_over(clock: Clock) -> None:
-    limit = TimeLimit(1.0, clock)
+    limit = RunTimeLimit(1.0, clock)
     clock.now = 1005.0
     limit.hold()
     clock.now = 1006.0
@@ -76,7 +76,7 @@ def test_a_limit_that_was_over_stays_over(clock: Clock) -> None:
 
 
 def test_the_timeout_stays_as_it_was_asked_for(clock: Clock) -> None:
-    limit = TimeLimit(30.0, clock)
+    limit = RunTimeLimit(30.0, clock)
     limit.hold()
     clock.now = 9999.0
     limit.go()
