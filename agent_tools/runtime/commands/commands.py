@@ -18,7 +18,7 @@ from agent_tools.limits import MIB, Limits
 from agent_tools.machine.event_loop import READ, WRITE, join, leave
 from agent_tools.machine.rounds import rounds
 from agent_tools.results.commands import CommandResult, OnOutput
-from agent_tools.runtime.commands.process import CHUNK, LOST, Drive, Process, terminal_size
+from agent_tools.runtime.commands.process import CHUNK_BYTES, LOST, Drive, Process, terminal_size
 
 CHECK_SECONDS = 0.25  # seconds between two checks whether a command was cancelled or is overdue
 CLOSED = "the sandbox was closed"
@@ -169,7 +169,7 @@ class Commands:
         until = time.monotonic() + seconds
         while not cancelled.is_set():
             left = until - time.monotonic()
-            if self._turns.acquire(timeout=max(0.0, min(LOOK_EVERY, left))):
+            if self._turns.acquire(timeout=max(0.0, min(CHECK_SECONDS, left))):
                 return True
             if left <= 0:
                 most = self._limits.max_commands
@@ -256,7 +256,7 @@ def _feed(process: Process, source: BinaryIO) -> None:
         return
     read = getattr(source, "read1", source.read)  # the available bytes, without waiting for a full block
     try:
-        while data := read(CHUNK):
+        while data := read(CHUNK_BYTES):
             process.write_stdin(data)
     except (OSError, ValueError):  # the command has ended, or the file is closed
         return

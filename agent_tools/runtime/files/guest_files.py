@@ -256,8 +256,8 @@ def pieces(data: bytes | BinaryIO) -> Iterator[memoryview]:
     """Yield bytes, or a file's content, in pieces."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         view = memoryview(data).cast("B")
-        for start in range(0, len(view), CHUNK):
-            yield view[start : start + CHUNK]
+        for start in range(0, len(view), CHUNK_BYTES):
+            yield view[start : start + CHUNK_BYTES]
         return
     while piece := data.read(CHUNK_BYTES):
         yield memoryview(piece)

@@ -167,7 +167,7 @@ def test_a_hang_up_comes_after_the_last_message(rig: Rig) -> None:
 
 
 def test_a_report_waits_for_a_caller_who_leaves_at_a_message_before_it(rig: Rig) -> None:
-    count = 2 * READ_SIZE // len(stream("x" * 1_000))
+    count = 2 * CHUNK_BYTES // len(stream("x" * 1_000))
     rig.sends(*["x" * 1_000] * count)
     rig.init.send(write(Exit(GENERATION)))
     seen = 0
