@@ -16,7 +16,7 @@ from typing import IO, BinaryIO
 
 from agent_tools import settings
 from agent_tools.engines.context import context_files, packed_context, tag_for
-from agent_tools.engines.docker.connection import environment
+from agent_tools.engines.docker.address import environment
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image_origin import origin_on
 from agent_tools.engines.docker.published_image import pulled

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.docker.connection import environment
+from agent_tools.engines.docker.address import environment
 from agent_tools.errors import EngineUnavailable
 
 NAMES = ("DOCKER_HOST", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY")
