@@ -30,7 +30,7 @@ from agent_tools.wires.codex.messages import (
     Texts,
 )
 from agent_tools.wires.http import aside
-from agent_tools.wires.opened import Opened, Place, Processes, followed
+from agent_tools.wires.opened import OpenResource, Place, Processes, followed
 
 AHEAD = 256 * KIB  # bytes that a command may print before its client takes them
 KEPT = MIB  # bytes of output and events of a process that can be read again
@@ -157,7 +157,7 @@ class SessionProcesses:
         task.add_done_callback(self._following.discard)
         return {"processId": process_id, "sandboxType": "none"}
 
-    async def _begun(self, run: Opened[AsyncProcess]) -> None:
+    async def _begun(self, run: OpenResource[AsyncProcess]) -> None:
         deadline = asyncio.get_running_loop().time() + self.start_seconds
         while not run.it.pid and not run.it.is_over:
             await run.it.read(Cursor(), 0.01)
