@@ -76,7 +76,7 @@ def test_the_same_key_gives_the_same_session(runtime: Runtime, spec: SessionSpec
 def test_a_session_starts_no_sandbox_before_its_first_run(
     runtime: Runtime, spec: SessionSpec, engine: ProcessEngine
 ) -> None:
-    assert runtime.open("a", spec).sandbox is None
+    assert runtime.open("a", spec).container is None
     assert engine.processes == {}
 
 
