@@ -72,6 +72,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/try integrations", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="frameworks; 'all' for every one; none: list them")
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="over this one; default: sockets")
+    parser.add_argument("--what", choices=("tests", "types"), help="this alone; default: both")
     parser.add_argument("--newest", action="store_true", help="with the newest versions instead of the pinned ones")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="try so many frameworks beside one another")
     parser.add_argument("--no-skips", action="store_true", help="take a test that is skipped for one that failed")
@@ -92,9 +93,9 @@ def list_frameworks() -> None:
 def runs(name: str, given: argparse.Namespace) -> Iterator[Outcome]:
     """Check one framework's types, and run its tests over each transport."""
     python = ready(name, given)
-    if FRAMEWORKS[name].modules and not given.only:
+    if FRAMEWORKS[name].modules and not given.only and given.what != "tests":
         yield typed(name, python)
-    for transport in given.transport or TRANSPORTS[:1]:
+    for transport in given.transport or TRANSPORTS[:1] if given.what != "types" else ():
         with tempfile.NamedTemporaryFile(suffix=".xml") as report:
             command = [str(python), *command_line(name, transport, given.only), f"--junit-xml={report.name}"]
             said = subprocess.PIPE if given.at_once > 1 else None
@@ -126,8 +127,8 @@ def typed(name: str, python: Path) -> Outcome:
     """Check the types of its adapters against a framework; what lies below them is checked by scripts/check."""
     modules = [ROOT / "agent_tools" / "integrations" / f"{module}.py" for module in FRAMEWORKS[name].modules]
     cache, python_version = python.parents[1] / "mypy_cache", ".".join(map(str, sys.version_info[:2]))
-    how = [f"--config-file={ROOT / 'pyproject.toml'}", f"--cache-dir={cache}", f"--python-version={python_version}"]
-    how += ["--follow-imports=silent", "--follow-untyped-imports"]
+    how = [f"--config-file={ROOT / 'supply' / 'adapters.ini'}", f"--cache-dir={cache}"]
+    how.append(f"--python-version={python_version}")
     start = time.monotonic()
     done = subprocess.run([python, "-m", "mypy", *how, *modules], cwd=ROOT, capture_output=True, text=True)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if ": note:" not in line]

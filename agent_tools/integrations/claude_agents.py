@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeAlias
 
 from agent_tools import AsyncSandbox
 from agent_tools.engines.volumes import read_volumes
@@ -73,7 +73,7 @@ found = list(itertools.islice(pathlib.Path(os.path.abspath(root)).glob(pattern),
 print("\\n".join(map(str, sorted(found, key=changed, reverse=True)[:int(most)])))
 """
 _GREP = ("grep", "-rnIP", "--exclude-dir=.git", "--exclude-dir=node_modules")
-Tool = BetaAsyncFunctionTool[Any]
+Tool: TypeAlias = BetaAsyncFunctionTool[Any]
 Call = Callable[..., Coroutine[Any, Any, Any]]
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 
 KINDS = ("json", "jsonl", "csv", "tsv", "txt")
-MOST = 2 * MIB
+MOST = MIB
 
 
 def unfold_file(data: bytes) -> Parts:
@@ -29,7 +29,7 @@ def look_at(parts: Parts) -> None:
 TARGET = Target(
     look_at,
     unfold_file,
-    bound=Bound(seconds_per_byte=5e-6, bytes=8 * MIB, bytes_per_byte=16),
+    bound=Bound(seconds_per_byte=5e-6, bytes=4 * MIB, bytes_per_byte=16),
     words=(
         b'{"a": ',
         b"[]",
