@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,62 +24,72 @@ from agent_tools.sandbox import Sandbox
 
 pytestmark = pytest.mark.docker
 ENOUGH = 60.0  # seconds
-STACK = ["numpy", "pandas", "matplotlib.pyplot"]
+STACK = {"preload": ["numpy", "pandas", "matplotlib.pyplot"], "memory": 256 * 2**20}  # to which they count
+NUMBERS = itertools.count()
 
 
-@pytest.fixture
-def runtime(docker_engine: DockerEngine, work_dir: Path) -> Iterator[Runtime]:
-    """Closed before work_dir goes, where its pools make their blank folders."""
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Where all work_dirs lie: a pool is for one folder, so the sandbox that a test leaves ready is the next one's."""
+    with tempfile.TemporaryDirectory(prefix="agent-tools-test-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def runtime(docker_engine: DockerEngine, folder: Path) -> Iterator[Runtime]:
+    """Closed before the folder goes, where its pools make their blank folders."""
     runtime = Runtime(docker_engine, partial(image.ensure, docker_engine))
     yield runtime
     runtime.close_all()
 
 
 @pytest.fixture
-def new(runtime: Runtime, work_dir: Path) -> Iterator[Callable[..., Sandbox]]:
-    """Makes sandboxes for which one is ready."""
+def new(runtime: Runtime, folder: Path) -> Iterator[Callable[..., Sandbox]]:
+    """Makes sandboxes for which one is ready; each is taken from the pool."""
     made: list[Sandbox] = []
+    before = runtime.pools.takes.get("hit", 0)
 
-    def make(name: str = "a", **cfg: Any) -> Sandbox:
-        made.append(Sandbox({"work_dir": str(work_dir / name), "pool": 1, **cfg}, runtime=runtime))
+    def make(**cfg: Any) -> Sandbox:
+        work_dir = folder / str(next(NUMBERS))
+        made.append(Sandbox({"work_dir": str(work_dir), "pool": 1, **cfg}, runtime=runtime))
         assert made[-1].prepare_pool(ENOUGH) == 1, runtime.pools
         return made[-1]
 
     yield make
     for sandbox in made:
         sandbox.close()
+    assert runtime.pools.takes.get("hit", 0) - before == len(made)
 
 
 @pytest.mark.parametrize("transport", ["sockets", "stdio"])
 def test_it_is_a_sandbox_like_any_other(
-    new: Callable[..., Sandbox], runtime: Runtime, work_dir: Path, transport: str, docker_engine: DockerEngine
+    new: Callable[..., Sandbox], folder: Path, work_dir: Path, transport: str, docker_engine: DockerEngine
 ) -> None:
-    sandbox = new(transport=transport)
+    own = folder / f"own-{transport}"
+    sandbox = new(transport=transport, work_dir=str(own))
     (work_dir / "data.csv").write_text("1,2")
     sandbox.stage([str(work_dir / "data.csv")])
     assert sandbox.run_code("open('made.txt', 'w').write(open('data.csv').read())").error is None
-    assert (work_dir / "a" / "made.txt").read_text() == "1,2"
+    assert (own / "made.txt").read_text() == "1,2"
     (work_dir / "more.csv").write_text("3")
     sandbox.stage([str(work_dir / "more.csv")])  # after the hand-over: the code owns this one, too
     assert sandbox.run_code("open('more.csv', 'a').write('4')").error is None
     assert sandbox.run_command("cat more.csv; rm data.csv").stdout == b"34"
     sandbox.write_file("by_service", "5")
-    assert sorted(os.listdir(work_dir / "a")) == ["by_service", "made.txt", "more.csv"]
+    assert sorted(os.listdir(own)) == ["by_service", "made.txt", "more.csv"]
     assert "exited with code 3" in str(sandbox.run_code("import os; os._exit(3)").error)
     assert sandbox.run_code("open('by_service').read()").value == "5"
-    assert len({os.stat(work_dir / "a" / name).st_uid for name in ("", "by_service", "made.txt", "more.csv")}) == 1
-    assert runtime.pools.takes == {"hit": 1}
+    assert len({os.stat(own / name).st_uid for name in ("", "by_service", "made.txt", "more.csv")}) == 1
     assert sandbox.container
     shares = docker_engine.inspect(sandbox.container)["HostConfig"]["CpuShares"]
     assert shares == (SHARES if docker_engine.info().changes_shares else 0)  # the weight of all others
 
 
-def test_an_undo_goes_back_to_before_the_first_cell(new: Callable[..., Sandbox], runtime: Runtime) -> None:
+def test_an_undo_goes_back_to_before_the_first_cell(new: Callable[..., Sandbox]) -> None:
     sandbox = new(preload=["numpy"])
     sandbox.run_code("x = 1")
     sandbox.undo()
     assert sandbox.run_code("import sys; ['x' in globals(), 'numpy' in sys.modules]").value == [False, True]
-    assert runtime.pools.takes == {"hit": 1}
 
 
 FACTS = """
@@ -100,9 +112,9 @@ plt.plot([1, 2], [3, 1], label='x'); plt.legend(); plt.title('Title'); plt.show(
 def test_preloaded_kernels_differ_in_nothing_from_lean_ones(
     new: Callable[..., Sandbox], runtime: Runtime, work_dir: Path
 ) -> None:
-    sandbox = new(preload=STACK)
+    sandbox = new(**STACK)
     assert sandbox.run_code("import sys; 'pandas._libs' in sys.modules").value is True
-    with Sandbox({"work_dir": str(work_dir / "cold")}, runtime=runtime) as cold:
+    with Sandbox({"work_dir": str(work_dir), "memory": STACK["memory"]}, runtime=runtime) as cold:
         assert cold.run_code("import sys; 'numpy' in sys.modules").value is False
         assert sandbox.run_code(FACTS).value == cold.run_code(FACTS).value
         ours, theirs = sandbox.run_code(DRAWN), cold.run_code(DRAWN)
@@ -110,7 +122,6 @@ def test_preloaded_kernels_differ_in_nothing_from_lean_ones(
     assert [each.data for each in ours.outputs if hasattr(each, "data") and "image/png" in each.data] == [
         each.data for each in theirs.outputs if hasattr(each, "data") and "image/png" in each.data
     ]
-    assert runtime.pools.takes == {"hit": 1}
 
 
 def test_no_two_kernels_have_the_same_random_numbers_and_what_was_preloaded_fits(new: Callable[..., Sandbox]) -> None:
@@ -118,7 +129,7 @@ def test_no_two_kernels_have_the_same_random_numbers_and_what_was_preloaded_fits
         "import random, uuid, numpy; "
         "[float(numpy.random.rand()), float(numpy.random.default_rng().random()), random.random(), str(uuid.uuid4())]"
     )
-    sandbox, told = new(preload=STACK, memory=256 * 2**20), []  # to which what was preloaded counts
+    sandbox, told = new(**STACK), []
     assert sandbox.run_code("import pandas; int(pandas.Series([1, 2]).sum())").value == 3
     for _ in range(3):
         told.append(sandbox.run_code(code).value)
