@@ -37,7 +37,7 @@ from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.remains import Remains
 from agent_tools.containers.rows import Before, Rows
 from agent_tools.containers.sandbox_queue import SandboxQueue
-from agent_tools.containers.sandbox_slots import Places
+from agent_tools.containers.sandbox_slots import Slots
 from agent_tools.containers.shares import Shares
 from agent_tools.containers.spec import ContainerSpec, audit_log, check_memory, interpreter_cfg, usual_cfg
 from agent_tools.engines.volumes import Volume
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from agent_tools.runtime.runtime import Runtime
 
 Begun = TypeVar("Begun")
-LOOK_EVERY = 0.5  # seconds between two checks for a free place
+CHECK_SECONDS = 0.5  # seconds between two checks for a free slot
 
 
 class Containers(Generic[Config]):
@@ -90,14 +90,14 @@ class Containers(Generic[Config]):
         self.volumes_of: Callable[[str], tuple[Volume, ...]] = lambda _: config.volumes
         self.may_use: Callable[[str], bool] = lambda _: True
         self.variables = KeptVariables(config)
-        self.places = Places(config, self.variables, self)
+        self.slots = Slots(config, self.variables, self)
         self.queue = SandboxQueue(config.max_sandboxes, config.most_of_key(config.max_sandboxes))
         remains = Remains(config.data_dir / "containers", rows)
         self._audit = audit_log(config)
-        self.endings = Endings(rows, self.places, self.variables, remains, self.leases, self._audit)
+        self.endings = Endings(rows, self.slots, self.variables, remains, self.leases, self._audit)
         self._rows = rows
         if config.pool:
-            self.places.soon(self._fill_pool)
+            self.slots.soon(self._fill_pool)
 
     def create(self, owner: str, spec: ContainerSpec, id_: str | None = None) -> ContainerRecord:
         """Make a container; its sandbox starts with its first call.
@@ -203,7 +203,7 @@ class Containers(Generic[Config]):
         Return False if there is none.
         """
         rows = self._rows.find(ContainerRecord, owner=owner, origin=origin, status="active")
-        idle = [row for row in rows if not self.places.is_in_use(row.id) and not self.leases.holder_elsewhere(row)]
+        idle = [row for row in rows if not self.slots.is_in_use(row.id) and not self.leases.holder_elsewhere(row)]
         if not idle:
             return False
         with suppress(ContainersError):  # the container has ended anyway
@@ -236,7 +236,7 @@ class Containers(Generic[Config]):
 
     def touch(self, id_: str) -> None:
         """Record that a container is used now."""
-        self.places.touch(id_)
+        self.slots.touch(id_)
         self._rows.change(ContainerRecord, id_, last_active_at=self.clock())
 
     def all_of(self, owner: str) -> list[ContainerRecord]:
@@ -270,7 +270,7 @@ class Containers(Generic[Config]):
         failed = self.endings.sweep(self.clock())
         long_ago = self.clock() - self.config.retention
         self._rows.delete(ContainerRecord, status="expired", last_active_at=Before(long_ago))
-        self.places.relieve()
+        self.slots.relieve()
         return failed
 
     def folder(self, id_: str) -> Path:
@@ -291,9 +291,9 @@ class Containers(Generic[Config]):
 
     @contextmanager
     def acquire(
-        self, id_: str, patience: float = 0.0, *, has_ticket: bool = False
+        self, id_: str, timeout: float = 0.0, *, has_ticket: bool = False
     ) -> Iterator[tuple[CodeInterpreter, Future[str]]]:
-        """Acquire a container's interpreter, so that its sandbox stays; wait `patience` seconds for a place.
+        """Acquire a container's interpreter, so that its sandbox stays; wait `timeout` seconds for a slot.
 
         Use it once the future is done: then its variables are loaded. The future's result is a note for the model, or
         ''. `has_ticket`: the caller entered `queue` before.
@@ -304,12 +304,12 @@ class Containers(Generic[Config]):
             KeyRevoked: its owner may use containers no more.
             NoSandbox: no sandbox became free.
         """
-        with nullcontext() if has_ticket else self.queue.place(self._owner(id_), id_, patience):
-            live = self._live(id_, patience)
+        with nullcontext() if has_ticket else self.queue.slot(self._owner(id_), id_, timeout):
+            live = self._live(id_, timeout)
             try:
                 yield live.interpreter, live.woken
             finally:
-                self.places.release(id_, live)
+                self.slots.release(id_, live)
                 with suppress(self._rows.failure, OSError):  # the next use records it
                     self.measure(id_)
 
@@ -323,71 +323,71 @@ class Containers(Generic[Config]):
     def peek(self, id_: str) -> Iterator[Sandbox | None]:
         """Acquire the sandbox that a container has now; None if it has none.
 
-        Does not count as use and takes no place.
+        Does not count as use and takes no slot.
         """
-        live = self.places.pin_if_running(id_)
+        live = self.slots.acquire_if_running(id_)
         try:
             yield live.interpreter.as_sandbox if live else None
         finally:
             if live:
-                self.places.release(id_, live, is_use=False)
+                self.slots.release(id_, live, is_use=False)
 
     @contextmanager
-    def use(self, id_: str, patience: float = 0.0) -> Iterator[tuple[Sandbox, str]]:
+    def use(self, id_: str, timeout: float = 0.0) -> Iterator[tuple[Sandbox, str]]:
         """Acquire a container's sandbox, started, for a short use beside code; with the note of `acquire`.
 
-        A place that runs code is needed only if the sandbox has to be started. Errors as for `acquire`.
+        A slot that runs code is needed only if the sandbox has to be started. Errors as for `acquire`.
         """
-        if live := self.places.pin_if_running(id_):
+        if live := self.slots.acquire_if_running(id_):
             try:
                 yield live.interpreter.as_sandbox, ""
             finally:
-                self.places.release(id_, live)
+                self.slots.release(id_, live)
                 with suppress(self._rows.failure, OSError):
                     self.measure(id_)
             return
-        with self.acquire(id_, patience) as (interpreter, woken):
+        with self.acquire(id_, timeout) as (interpreter, woken):
             note = woken.result()
             interpreter.as_sandbox.start()
             yield interpreter.as_sandbox, note
 
     @contextmanager
-    def attend(self, id_: str, rank: int, begin: Callable[[Sandbox], Begun], patience: float = 0.0) -> Iterator[Begun]:
+    def pin(self, id_: str, rank: int, begin: Callable[[Sandbox], Begun], timeout: float = 0.0) -> Iterator[Begun]:
         """Begin something that stays open in a container's sandbox, such as a shell, and keep the sandbox for it.
 
-        It takes no place that runs code and does not delay expiry; call `touch` when it is used. If there is no room
+        It takes no slot that runs code and does not delay expiry; call `touch` when it is used. If there is no room
         for another sandbox, containers of the lowest rank are parked first, which ends everything open in them. Errors
         as for `acquire`.
         """
-        with self.use(id_, patience) as (sandbox, _):
+        with self.use(id_, timeout) as (sandbox, _):
             begun = begin(sandbox)
-            live = self.places.attend(id_, rank)
+            live = self.slots.pin(id_, rank)
         try:
             yield begun
         finally:
-            self.places.leave(live, rank)
+            self.slots.unpin(live, rank)
 
-    def _live(self, id_: str, patience: float) -> LiveContainer:
+    def _live(self, id_: str, timeout: float) -> LiveContainer:
         since = time.monotonic()
         while True:
             try:
-                live = self.places.take_sandbox(id_, partial(self._called, id_))
+                live = self.slots.take_sandbox(id_, partial(self._called, id_))
             except NoSandbox:
-                if (left := since + patience - time.monotonic()) <= 0:
+                if (left := since + timeout - time.monotonic()) <= 0:
                     raise
-                self.places.await_release(min(left, LOOK_EVERY))
+                self.slots.await_release(min(left, CHECK_SECONDS))
                 continue
             if live:
                 return live
 
     def start_soon(self, id_: str, interpreter: CodeInterpreter) -> Future[None] | None:
-        """Start the sandbox of an acquired interpreter, in a thread. Return as for `Places.start`."""
-        return self.places.start(id_, interpreter)
+        """Start the sandbox of an acquired interpreter, in a thread. Return as for `Slots.start`."""
+        return self.slots.start(id_, interpreter)
 
     def _called(self, id_: str) -> TakenSandbox | None:
         row = self.leases.take_lease(id_, self.clock())
         if row and not self.may_use(row.owner):  # asked after the lease is taken, since `stop` finds earlier leases
-            if id_ not in self.places.generations():
+            if id_ not in self.slots.generations():
                 self.sandbox_gone(id_)
             raise KeyRevoked
         return TakenSandbox(partial(self._interpreter, row), row.generation, row.has_run) if row else None
@@ -430,7 +430,7 @@ class Containers(Generic[Config]):
         self._stop(row)
 
     def _stop(self, row: ContainerRecord) -> None:
-        self.places.drop(row.id, row.generation)
+        self.slots.drop(row.id, row.generation)
         self.sandbox_gone(row.id)
 
     def sandbox_gone(self, id_: str) -> None:
@@ -448,14 +448,14 @@ class Containers(Generic[Config]):
 
     def running(self) -> Mapping[str, bool]:
         """Return the containers that have a sandbox, each with True while it is in use."""
-        return self.places.running()
+        return self.slots.running()
 
     def close(self) -> None:
         """Park every container: sandboxes are removed; files stay, and variables too where no code runs.
 
         Sandboxes of the pool are removed, too.
         """
-        self.places.close()
+        self.slots.close()
         self.runtime.close_pools()
 
     def tidy(self, id_: str, interpreter: CodeInterpreter) -> None:

@@ -13,7 +13,7 @@ from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.remains import Ending, Remains
 from agent_tools.containers.rows import ANYHOW, Rows
-from agent_tools.containers.sandbox_slots import Places
+from agent_tools.containers.sandbox_slots import Slots
 from agent_tools.containers.sweep import failures
 from agent_tools.sandbox.audit import AuditLog, AuditUnavailable
 
@@ -27,7 +27,7 @@ class Endings:
     def __init__(
         self,
         rows: Rows,
-        places: Places,
+        slots: Slots,
         variables: KeptVariables,
         remains: Remains,
         leases: ContainerLeases,
@@ -35,7 +35,7 @@ class Endings:
     ) -> None:
         self.remains = remains
         self._rows = rows
-        self._places = places
+        self._slots = slots
         self._variables = variables
         self._leases = leases
         self._audit = audit
@@ -64,16 +64,16 @@ class Endings:
             failed += failures(partial(self._end_if_due, row, now))
         return failed
 
-    def tend(self) -> None:
+    def drop_taken_over(self) -> None:
         """Drop the sandboxes of containers that other processes took over."""
-        there = self._places.generations()
+        there = self._slots.generations()
         rows = {row.id: row for row in self._leases.of_this_process()}  # read later, so that it has all of them
         for id_, generation in there.items():
             if id_ not in rows or rows[id_].generation != generation:
-                self._places.drop(id_, generation)
+                self._slots.drop(id_, generation)
 
     def clear(self, id_: str, close: Callable[[], None]) -> None:
-        """Close a sandbox that had lost its place; remove files that it made again for an ended container."""
+        """Close a sandbox that had lost its slot; remove files that it made again for an ended container."""
         close()
         if self._rows.get(ContainerRecord, id_, status="active") is None:
             self._variables.remove(id_)
@@ -82,7 +82,7 @@ class Endings:
     def _is_due(self, row: ContainerRecord, now: float) -> bool:
         if row.status != "active" or self._leases.holder_elsewhere(row):
             return False
-        return not self._places.is_in_use(row.id) and now > row.last_active_at + row.idle_minutes * 60
+        return not self._slots.is_in_use(row.id) and now > row.last_active_at + row.idle_minutes * 60
 
     def _end_if_due(self, row: ContainerRecord, now: float) -> int:
         return int(self._is_due(row, now) and not self._end(row.id, "expiring", _lease_of(row)))
@@ -93,7 +93,7 @@ class Endings:
     def _end(self, id_: str, ending: Ending, as_it_was: Mapping[str, Any] = ANYHOW) -> bool:
         """Close a container's sandbox, remove its files, then mark it deleted or expired; False if files stay."""
         begin = partial(self.remains.begin, id_, ending, as_it_was)
-        if not self._places.end(id_, begin, even_if_in_use=ending == "deleting"):
+        if not self._slots.end(id_, begin, even_if_in_use=ending == "deleting"):
             return True  # just now it was due
         self._variables.remove(id_)
         with suppress(AuditUnavailable):  # the container has ended

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
-class Waking(Future[str]):
+class FirstResultFuture(Future[str]):
     """A future that is done once a container may be used.
 
     Its first result is the note for the model; later ones are ''.
@@ -33,21 +33,21 @@ class LiveContainer:
     Attributes:
         generation: the row's generation when it was taken; if the row has another now, another process took it.
         holders: the number of current uses; it is not parked meanwhile.
-        attendants: the ranks of other open uses, such as a shell. It is parked after all containers with a lower
+        pins: the ranks of other open uses, such as a shell. It is parked after all containers with a lower
             highest rank: without ranks (4 lines fewer) open shells, which idle, outlive a command that computes.
-        is_parked: it lost its place; the thread that took the place closes its sandbox.
+        is_parked: it lost its slot; the thread that took the slot closes its sandbox.
         woken: a future that is done once it may be used, with the note for the model.
     """
 
     interpreter: CodeInterpreter
     generation: int = 0
     holders: int = 0
-    attendants: list[int] = field(default_factory=list)
+    pins: list[int] = field(default_factory=list)
     used_at: float = 0.0
     saved_at: float = 0.0
     has_changed: bool = False
     is_parked: bool = False
-    woken: Waking = field(default_factory=Waking)
+    woken: FirstResultFuture = field(default_factory=FirstResultFuture)
 
     @property
     def is_idle(self) -> bool:

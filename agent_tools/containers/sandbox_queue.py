@@ -1,7 +1,7 @@
 """The queue for sandboxes that run code: every door enters here before it uses one, and owners take turns.
 
-At most `places` sandboxes run code at once, at most `most` of them for one owner. Uses of one container share a place.
-A place that becomes free goes to the owner whose turn it is; the owner moves to the end then.
+At most `slots` sandboxes run code at once, at most `most` of them for one owner. Uses of one container share a slot.
+A slot that becomes free goes to the owner whose turn it is; the owner moves to the end then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agent_tools.containers.failures import NoSandbox
 
 
 class Ticket(Future[None]):
-    """A use of a place, or a wait for one: it is done when the use may begin. `container` is '' for a place alone."""
+    """A use of a slot, or a wait for one: it is done when the use may begin. `container` is '' for a slot alone."""
 
     def __init__(self, owner: str, container: str) -> None:
         super().__init__()
@@ -35,12 +35,12 @@ class SandboxQueue:
         waited: called with the seconds that each use waited, even if it gave up.
     """
 
-    def __init__(self, places: int, most: int) -> None:
-        self._places = places
+    def __init__(self, slots: int, most: int) -> None:
+        self._slots = slots
         self._most = most
         self._lock = threading.Lock()
-        self._held: Counter[str] = Counter()  # places, by owner
-        self._uses: Counter[str] = Counter()  # of a place, by container
+        self._held: Counter[str] = Counter()  # slots, by owner
+        self._uses: Counter[str] = Counter()  # of a slot, by container
         self._using: set[Ticket] = set()
         self._waiting: OrderedDict[str, deque[Ticket]] = OrderedDict()  # by owner, the next one first
         self.waited: Callable[[float], None] = lambda _: None
@@ -52,8 +52,8 @@ class SandboxQueue:
             return sum(map(len, self._waiting.values()))
 
     @contextmanager
-    def place(self, owner: str, container: str, patience: float) -> Iterator[None]:
-        """Use a place for code in a container; wait for it in this thread, at most `patience` seconds.
+    def slot(self, owner: str, container: str, timeout: float) -> Iterator[None]:
+        """Use a slot for code in a container; wait for it in this thread, at most `timeout` seconds.
 
         Raises:
             NoSandbox: none became free.
@@ -61,7 +61,7 @@ class SandboxQueue:
         ticket = self.enter(owner, container)
         try:
             try:
-                ticket.result(max(patience, 0.0))
+                ticket.result(max(timeout, 0.0))
             except concurrent.futures.TimeoutError:
                 raise self._too_late(ticket) from None
             finally:
@@ -70,11 +70,11 @@ class SandboxQueue:
         finally:
             self.leave(ticket)
 
-    async def wait(self, ticket: Ticket, patience: float) -> None:
-        """Wait for a place in the event loop; leave the queue if it is waited for in vain. Errors as for `place`."""
+    async def wait(self, ticket: Ticket, timeout: float) -> None:
+        """Wait for a slot in the event loop; leave the queue if it is waited for in vain. Errors as for `slot`."""
         try:
             if not ticket.done():
-                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(ticket)), patience)
+                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(ticket)), timeout)
         except BaseException as exc:
             late = self._too_late(ticket)
             self.leave(ticket)
@@ -85,7 +85,7 @@ class SandboxQueue:
             self.waited(time.monotonic() - ticket.since)
 
     def enter(self, owner: str, container: str = "") -> Ticket:
-        """Ask for a place; the ticket says when it is there."""
+        """Ask for a slot; the ticket says when it is there."""
         ticket = Ticket(owner, container)
         with self._lock:
             if self._uses[container] or self._may_have_another(owner):
@@ -95,7 +95,7 @@ class SandboxQueue:
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """End a use, or a wait; the place goes to the next one. Do nothing if it has ended."""
+        """End a use, or a wait; the slot goes to the next one. Do nothing if it has ended."""
         with self._lock:
             if ticket in self._using:
                 self._using.discard(ticket)
@@ -120,7 +120,7 @@ class SandboxQueue:
     # -- with the lock ------------------------------------------------------------------------------------------------
 
     def _may_have_another(self, owner: str) -> bool:
-        return self._held.total() < self._places and self._held[owner] < self._most
+        return self._held.total() < self._slots and self._held[owner] < self._most
 
     def _take(self, ticket: Ticket) -> None:
         if not self._uses[ticket.container]:
@@ -144,7 +144,7 @@ class SandboxQueue:
                 return
 
     def _call_in(self, owner: str) -> None:
-        """Give a place to the first ticket of an owner and those of its container; the owner moves to the end."""
+        """Give a slot to the first ticket of an owner and those of its container; the owner moves to the end."""
         tickets = self._waiting.pop(owner)
         first = tickets.popleft()
         others = [each for each in tickets if first.container and each.container == first.container]
@@ -166,6 +166,6 @@ class SandboxQueue:
             own, all_ = self._held[ticket.owner], self._held.total()
         waited = time.monotonic() - ticket.since
         waited_text = f"No sandbox became free within {waited:.0f} s" if waited >= 1 else "No sandbox is free"
-        if own >= self._most and all_ < self._places:
+        if own >= self._most and all_ < self._slots:
             return NoSandbox(f"{waited_text}: you use {own}, the most that one key may; try again later.")
         return NoSandbox(f"{waited_text}: every sandbox is in use, {own} of {all_} by you; try again later.")

@@ -1,13 +1,13 @@
-"""Places for sandboxes: a limit on those that are kept, and which one makes room. sandbox_queue.py has who runs code.
+"""Slots for sandboxes: a limit on those that are kept, and which one makes room. sandbox_queue.py has who runs code.
 
 Theory of operation
-    A container that is called becomes live, and stays live while there is room (`Capacity`), so that its next call
+    A container that is called becomes live, and stays live while there is room (`SlotLimits`), so that its next call
     finds its variables. If there is no room, the container unused for longest is parked: its variables are saved and
     its sandbox is closed. Parking, and loading the saved variables of the called container, happen in a thread, so that
     the caller need not wait while a model still writes; `woken` is set when they are done.
 
-    Only one thread at a time takes, parks or ends a container; others wait (`Turns`). So the lock of all places is held
-    only for moments, never during a query of the rows.
+    Only one thread at a time takes, parks or ends a container; others wait (`ContainerLocks`). So the lock of all slots
+    is held only for moments, never during a query of the rows.
 
     A container is live in one process only: its owner acquires the lease first, and releases it at the end
     (leases.py).
@@ -21,18 +21,18 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Protocol
 
-from agent_tools.containers.capacity import Capacity
 from agent_tools.containers.config import ContainersConfig
+from agent_tools.containers.container_locks import ContainerLocks
 from agent_tools.containers.failures import ContainerExpired, NoSandbox
 from agent_tools.containers.kept_variables import KeptVariables
 from agent_tools.containers.live_container import LiveContainer, TakenSandbox
-from agent_tools.containers.turns import Turns
+from agent_tools.containers.slot_limits import SlotLimits
 from agent_tools.errors import AgentToolsError
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
 class SlotOwner(Protocol):
-    """The callbacks from `Places` to the owner of the containers."""
+    """The callbacks from `Slots` to the owner of the containers."""
 
     clock: Callable[[], float]
 
@@ -43,38 +43,38 @@ class SlotOwner(Protocol):
         """Count the saved variables of a container."""
 
     def tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
-        """Close the interpreter of a container that had lost its place while it was in use."""
+        """Close the interpreter of a container that had lost its slot while it was in use."""
 
 
-class Places:
-    """Assigns places to containers. Thread-safe.
+class Slots:
+    """Assigns slots to containers. Thread-safe.
 
     Attributes:
         parked: the number of sandboxes that made room for others, since the start.
     """
 
     def __init__(self, config: ContainersConfig, variables: KeptVariables, owner: SlotOwner) -> None:
-        self.room = Capacity(config)
+        self.room = SlotLimits(config)
         self._config = config
         self._variables = variables
         self._owner = owner
         self._clock = owner.clock
-        self._turns = Turns()
-        self._change = self._turns.lock
+        self._locks = ContainerLocks()
+        self._change = self._locks.lock
         self._live: dict[str, LiveContainer] = {}
         self._relieving = 0
         self.parked = 0
         self._threads = ThreadPoolExecutor(max(self.room.kept, 1), "gateway-start")
 
     def take_sandbox(self, id_: str, called: Callable[[], TakenSandbox | None]) -> LiveContainer | None:
-        """Acquire a container, which keeps its place until each use is released; None if another process just took it.
+        """Acquire a container, which keeps its slot until each use is released; None if another process just took it.
 
         `called` acquires its lease, and raises if the container has ended.
 
         Raises:
             NoSandbox: all sandboxes that may be kept are in use.
         """
-        with self._turns.alone(id_, self._check_room):
+        with self._locks.alone(id_, self._check_room):
             taken = called()
             if taken is None:
                 return None
@@ -87,17 +87,17 @@ class Places:
             live = LiveContainer(made, taken.generation, holders=1, saved_at=self._clock())
             return self._entered(id_, live, taken.has_run)
 
-    def pin_if_running(self, id_: str) -> LiveContainer | None:
+    def acquire_if_running(self, id_: str) -> LiveContainer | None:
         """Acquire a container that has a sandbox now; None if it has none."""
         with self._change:
             live = self._live.get(id_)
-            if live is None or id_ in self._turns or not live.woken.done() or not live.interpreter.sandbox:
+            if live is None or id_ in self._locks or not live.woken.done() or not live.interpreter.sandbox:
                 return None
             live.holders += 1
             return live
 
     def await_release(self, seconds: float) -> None:
-        """Wait until a place may be free, at most `seconds`."""
+        """Wait until a slot may be free, at most `seconds`."""
         with self._change:
             self._change.wait(seconds)
 
@@ -117,12 +117,12 @@ class Places:
         Raises:
             NoSandbox: the limit is reached.
         """
-        staying = {other for other, live in self._live.items() if not live.is_idle} | self._turns.taken
+        staying = {other for other, live in self._live.items() if not live.is_idle} | self._locks.taken
         if id_ not in self._live and len(staying) >= self.room.kept:
             raise NoSandbox("Every sandbox is in use; try again later.")
 
     def release(self, id_: str, live: LiveContainer, *, is_use: bool = True) -> None:
-        """Release a container after `take_sandbox` or `pin_if_running`. `is_use`: this counts as use."""
+        """Release a container after `take_sandbox` or `acquire_if_running`. `is_use`: this counts as use."""
         with self._change:
             live.holders -= 1
             if is_use:
@@ -132,8 +132,8 @@ class Places:
         self._tidy_if_over(id_, live)
         self.relieve()
 
-    def attend(self, id_: str, rank: int) -> LiveContainer:
-        """Keep an acquired container live after its release, while there is room; see `attendants`.
+    def pin(self, id_: str, rank: int) -> LiveContainer:
+        """Keep an acquired container live after its release, while there is room; see `pins`.
 
         Raises:
             ContainerExpired: the container was deleted in the meantime.
@@ -142,7 +142,7 @@ class Places:
             live = self._live.get(id_)
             if live is None:
                 raise ContainerExpired()
-            live.attendants.append(rank)
+            live.pins.append(rank)
             return live
 
     def touch(self, id_: str) -> None:
@@ -151,10 +151,10 @@ class Places:
             if live := self._live.get(id_):
                 live.used_at = self._clock()
 
-    def leave(self, live: LiveContainer, rank: int) -> None:
-        """End one `attend` of a container."""
+    def unpin(self, live: LiveContainer, rank: int) -> None:
+        """End one `pin` of a container."""
         with self._change:
-            live.attendants.remove(rank)
+            live.pins.remove(rank)
 
     def start(self, id_: str, interpreter: CodeInterpreter) -> Future[None] | None:
         """Start the sandbox of an acquired interpreter, in a thread; None if it was closed before.
@@ -196,7 +196,7 @@ class Places:
         """Return whether a container is in use, or being taken, parked or ended."""
         with self._change:
             live = self._live.get(id_)
-            return id_ in self._turns or (live is not None and live.holders > 0)
+            return id_ in self._locks or (live is not None and live.holders > 0)
 
     def generations(self) -> dict[str, int]:
         """Return the containers that are live, each with the generation in which it was taken."""
@@ -204,11 +204,11 @@ class Places:
             return {id_: live.generation for id_, live in self._live.items()}
 
     def end(self, id_: str, begin: Callable[[], bool], *, even_if_in_use: bool) -> bool:
-        """Remove a container from its place and close its sandbox, after `begin`; return False if it is in use.
+        """Remove a container from its slot and close its sandbox, after `begin`; return False if it is in use.
 
         `even_if_in_use` ends it in any case, even if `begin` finds that it has ended.
         """
-        with self._turns.alone(id_):
+        with self._locks.alone(id_):
             with self._change:
                 live = self._live.get(id_)
             if live and live.holders and not even_if_in_use:
@@ -224,7 +224,7 @@ class Places:
     def drop(self, id_: str, generation: int) -> None:
         """Close the sandbox that a container got in this generation, even if it is in use; nothing is saved."""
         with self._change:
-            self._change.wait_for(lambda: id_ not in self._turns or id_ not in self._live)
+            self._change.wait_for(lambda: id_ not in self._locks or id_ not in self._live)
             live = self._live.get(id_)
             if live is None or live.generation != generation:
                 return
@@ -276,17 +276,17 @@ class Places:
         """Choose containers to park so that others have room, the longest unused first; with the lock."""
         surplus = self.room.surplus(len(self._live) + coming)
         found = [
-            (max(live.attendants, default=0), live.used_at, id_)
+            (max(live.pins, default=0), live.used_at, id_)
             for id_, live in self._live.items()
-            if live.is_idle and id_ not in self._turns
+            if live.is_idle and id_ not in self._locks
         ]
         victims = self._chosen([id_ for _, _, id_ in sorted(found)[:surplus]])
         self.parked += len(victims)
         return victims
 
     def _chosen(self, ids: Sequence[str]) -> list[tuple[str, LiveContainer]]:
-        """Remove containers to be parked from their places; with the lock."""
-        self._turns.begin(ids)
+        """Remove containers to be parked from their slots; with the lock."""
+        self._locks.begin(ids)
         chosen = [(id_, self._live.pop(id_)) for id_ in ids if id_ in self._live]
         for _, live in chosen:
             live.is_parked = True
@@ -326,7 +326,7 @@ class Places:
                 live.interpreter.close()
             finally:  # else all that wait for the container wait for ever
                 self._owner.sandbox_gone(id_)
-                self._turns.end(id_)
+                self._locks.end(id_)
         with suppress(AgentToolsError):
             self._owner.was_parked(id_)
 

@@ -33,7 +33,7 @@ from agent_tools.gateway.mounted_services import mounted_route
 from agent_tools.gateway.page import operator
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.passed_on import proxied_routes
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses.websocket import ResponseSockets
 from agent_tools.gateway.services import Services

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from agent_tools.gateway.requests.failures import stopped
+from agent_tools.gateway.requests.api_errors import stopped
 from agent_tools.gateway.store.records import ResponseBody, ResponseHead, StoredEvents
 from agent_tools.gateway.store.store import Store, StoreError, packed
 from agent_tools.models.base import JsonObject

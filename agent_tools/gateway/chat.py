@@ -63,9 +63,9 @@ async def _started(request: Request, wanted: ChatRequest) -> ChatJob:
     session = services.conversations.session(request.headers)
     if services.membership.has_others:
         await run_in_threadpool(_check_holder, services, wanted, owner_of(request), session)
-    place = await while_there(jobs.enter(owner_of(request), needs_sandbox=True), request.receive)
+    slot = await while_there(jobs.enter(owner_of(request), needs_sandbox=True), request.receive)
     job = ChatJob(services, wanted, owner_of(request), key, session)
-    jobs.follow(job, place)
+    jobs.follow(job, slot)
     return job
 
 

@@ -14,7 +14,7 @@ from agent_tools.gateway.chat_composer import ChatComposer, Chunk
 from agent_tools.gateway.chat_request import ChatRequest
 from agent_tools.gateway.conversations.fingerprint import ConversationIdentity
 from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.requests.failures import ApiError, revoked
+from agent_tools.gateway.requests.api_errors import ApiError, revoked
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.lease import ContainerLease

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.requests.api_errors import ApiError, invalid
 from agent_tools.gateway.requests.container_fields import Needed
-from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.models.base import JsonObject
 

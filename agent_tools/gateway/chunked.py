@@ -27,7 +27,7 @@ from agent_tools.containers.shares import Shares
 from agent_tools.containers.sweep import failures
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.files import Uploads
-from agent_tools.gateway.requests.failures import ApiError, invalid, not_found, too_large
+from agent_tools.gateway.requests.api_errors import ApiError, invalid, not_found, too_large
 from agent_tools.limits import MIB
 from agent_tools.machine.folder import safe_name
 from agent_tools.machine.removal import remove_tree

@@ -8,7 +8,7 @@ import re
 from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.containers import failures as containers
 from agent_tools.errors import AgentToolsError, EngineError, ModelError, ToolServiceError
-from agent_tools.gateway.requests.failures import ApiError, too_large, upstream_unauthorized
+from agent_tools.gateway.requests.api_errors import ApiError, too_large, upstream_unauthorized
 from agent_tools.gateway.store.store import StoreError
 
 MAX_DETAIL = 1_000  # characters of the upstream's own message that are passed on

@@ -25,8 +25,8 @@ from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.chunked import chunked_shown
 from agent_tools.gateway.files import SHOWN_DIR, ListedFile
 from agent_tools.gateway.http import JsonResponse, json_object, owner_of, page, services_of
+from agent_tools.gateway.requests.api_errors import invalid, missing
 from agent_tools.gateway.requests.container_fields import ContainerFields, Needed, Texts
-from agent_tools.gateway.requests.failures import invalid, missing
 from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.models.base import JsonObject
 

@@ -25,7 +25,7 @@ from agent_tools.gateway.http import (
     owner_of,
     services_of,
 )
-from agent_tools.gateway.requests.failures import missing
+from agent_tools.gateway.requests.api_errors import missing
 from agent_tools.gateway.requests.fields import Metadata, Objects, RequestModel, read, wrong
 from agent_tools.gateway.responses.history import CallHistory, messages_of_items
 from agent_tools.gateway.responses.listed_items import listed_items

@@ -19,8 +19,8 @@ from agent_tools.bodies.json_body import body_of, sized
 from agent_tools.gateway.conversations.stored import ListedItem
 from agent_tools.gateway.jobs import Job, Jobs
 from agent_tools.gateway.log import log_request
+from agent_tools.gateway.requests.api_errors import invalid, unknown_place
 from agent_tools.gateway.requests.container_fields import scrubbed
-from agent_tools.gateway.requests.failures import invalid, unknown_place
 from agent_tools.gateway.requests.fields import RequestModel, out_of_bounds, read
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import CHUNK_BYTES, EventStreamResponse, ended, unless_gone

@@ -22,7 +22,7 @@ from agent_tools.containers.sandbox_queue import SandboxQueue, Ticket
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.event_log import EventLog
-from agent_tools.gateway.requests.failures import ApiError, busy, revoked, stopped
+from agent_tools.gateway.requests.api_errors import ApiError, busy, revoked, stopped
 
 LAST_WORDS = 5.0  # seconds in which an ended job may still notify its client
 CANCEL_SECONDS = 1.0  # in which jobs learn that they are cancelled, before what they wait for is ended
@@ -79,8 +79,8 @@ class Job(ABC):
 
 
 @dataclass(frozen=True)
-class JobPlace:
-    """A job's place among the active ones, and its ticket for a sandbox if it needs one."""
+class JobSlot:
+    """A job's slot among the active ones, and its ticket for a sandbox if it needs one."""
 
     owner: str
     ticket: Ticket | None
@@ -123,8 +123,8 @@ class Jobs:
         """The number of jobs that have entered, or wait for a sandbox."""
         return sum(self._held.values())
 
-    async def enter(self, owner: str, *, needs_sandbox: bool) -> JobPlace:
-        """Take a place for one job, waiting for a sandbox if it needs one.
+    async def enter(self, owner: str, *, needs_sandbox: bool) -> JobSlot:
+        """Take a slot for one job, waiting for a sandbox if it needs one.
 
         Raises:
             ApiError: 429 or 503; 401, the owner's key has been revoked.
@@ -141,11 +141,11 @@ class Jobs:
         except BaseException:
             self._leave(owner)
             raise
-        place = JobPlace(owner, ticket)
+        slot = JobSlot(owner, ticket)
         if owner in self._revoked:
-            self.leave(place)
+            self.leave(slot)
             raise revoked()
-        return place
+        return slot
 
     async def _entered(self, owner: str) -> Ticket:
         """Wait in the queue for sandboxes.
@@ -178,22 +178,22 @@ class Jobs:
             raise too_many
         self._queue.refuse([each for each in waiting if each.owner == longest][-1], too_many)
 
-    def leave(self, place: JobPlace) -> None:
-        """Free a place."""
-        self._leave(place.owner)
-        if place.ticket:
-            self._queue.leave(place.ticket)
+    def leave(self, slot: JobSlot) -> None:
+        """Free a slot."""
+        self._leave(slot.owner)
+        if slot.ticket:
+            self._queue.leave(slot.ticket)
 
     def _leave(self, owner: str) -> None:
-        self._held -= Counter((owner,))  # which forgets owners without a place
+        self._held -= Counter((owner,))  # which forgets owners without a slot
 
-    def follow(self, job: Job, place: JobPlace) -> None:
+    def follow(self, job: Job, slot: JobSlot) -> None:
         """Start a job that has entered; it leaves at its end. End it if its key was revoked or the gateway stops."""
-        self._following[job] = place.owner
+        self._following[job] = slot.owner
         job.is_stopped = self._closing is not None
-        if job.is_stopped or place.owner in self._revoked:  # since it has entered
+        if job.is_stopped or slot.owner in self._revoked:  # since it has entered
             self.abandon(job)
-        self._pool.submit(copy_context().run, self._work, job, place)  # with the id of its request, for the log
+        self._pool.submit(copy_context().run, self._work, job, slot)  # with the id of its request, for the log
 
     def all_of(self, kind: type[_Kind]) -> list[_Kind]:
         """List the active jobs of one kind."""
@@ -240,23 +240,23 @@ class Jobs:
             for each in late:
                 each.cancel()
 
-    def _work(self, job: Job, place: JobPlace) -> None:
+    def _work(self, job: Job, slot: JobSlot) -> None:
         try:
             job.work()
         except Exception as exc:  # noqa: BLE001  (the end of a thread: nothing else would report it)
             _log.error("a job was not closed well: %s", type(exc).__name__)
         finally:
             if job.failure:
-                self.failed(place.owner, job.failure)
-            self._end_soon(job, place)
+                self.failed(slot.owner, job.failure)
+            self._end_soon(job, slot)
 
-    def _end_soon(self, job: Job, place: JobPlace) -> None:
+    def _end_soon(self, job: Job, slot: JobSlot) -> None:
         try:
-            self._loop.call_soon_threadsafe(partial(self._end, job, place))
-        except RuntimeError:  # the loop is closed, and with it all places
+            self._loop.call_soon_threadsafe(partial(self._end, job, slot))
+        except RuntimeError:  # the loop is closed, and with it all slots
             job.log.close()
 
-    def _end(self, job: Job, place: JobPlace) -> None:
-        self.leave(place)
+    def _end(self, job: Job, slot: JobSlot) -> None:
+        self.leave(slot)
         self._following.pop(job, None)
-        job.log.close()  # last, so that a reader that waited for the end finds the place free
+        job.log.close()  # last, so that a reader that waited for the end finds the slot free

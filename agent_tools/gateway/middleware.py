@@ -22,9 +22,9 @@ from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import ANTHROPIC
 from agent_tools.gateway.http import JsonResponse, record_request
 from agent_tools.gateway.log import request_id
+from agent_tools.gateway.requests.api_errors import ApiError, Refusal
 from agent_tools.gateway.requests.auth import AcceptedKey, key_of
 from agent_tools.gateway.requests.body import Body, unpacked
-from agent_tools.gateway.requests.failures import ApiError, Refusal
 from agent_tools.gateway.services import Services
 from agent_tools.tracing import continue_trace
 

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from agent_tools.gateway.anthropic.routes import count_message_tokens, create_message
 from agent_tools.gateway.config import BESIDE_V1
 from agent_tools.gateway.http import key_still_valid, raw_body, services_of
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 
 if TYPE_CHECKING:
     pass

@@ -16,7 +16,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.requests.api_errors import invalid
 
 KEY_FILE = "sealing.key"  # in `data_dir`
 KEY_BYTES, NONCE_BYTES = 32, 12

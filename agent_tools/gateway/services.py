@@ -32,9 +32,9 @@ from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.reasoning_cipher import ReasoningCipher
 from agent_tools.gateway.recent_failures import RecentFailures
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
+from agent_tools.gateway.requests.api_errors import ApiError, busy
 from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.requests.body import DecompressionBudget
-from agent_tools.gateway.requests.failures import ApiError, busy
 from agent_tools.gateway.requests.rate_limit import Rates
 from agent_tools.gateway.skills import UploadedSkills, sweep_copies
 from agent_tools.gateway.store.records import (
@@ -170,11 +170,11 @@ class Services:
 
     def _count(self) -> None:
         """Make the metrics, and count what is used."""
-        places = self.containers.places
+        slots = self.containers.slots
         growing = {
             "agent_tools_sweep_failures": lambda: self.sweep_failures,
             "agent_tools_store_failures": lambda: self.store.failures,
-            "agent_tools_parked": lambda: places.parked,
+            "agent_tools_parked": lambda: slots.parked,
         }
         self.metrics = Metrics(self.containers.running, growing, lambda: self.runtime.pools)
         self.containers.queue.waited = self.metrics.queue_seconds.observe
@@ -211,7 +211,7 @@ class Services:
 
     def _save(self) -> None:
         """Save the variables that are due."""
-        self.sweep_failures += failures(self.containers.places.save_due)
+        self.sweep_failures += failures(self.containers.slots.save_due)
 
     def _forget_old(self, kind: type[Record], age: float) -> None:
         self.store.delete(kind, created_at=Before(time.time() - age))
@@ -233,7 +233,7 @@ class Services:
     def _drop_taken_over(self) -> None:
         """Drop what other gateways took over."""
         if self.membership.has_others:
-            self.containers.endings.tend()
+            self.containers.endings.drop_taken_over()
 
     def _repeat(self, undo: ExitStack, work: Callable[[], int | None], every: float) -> None:
         """Do something at an interval (seconds), in a thread, until all that was begun later is undone."""

@@ -15,8 +15,8 @@ from starlette.routing import Route
 from agent_tools.bodies.files import file_form
 from agent_tools.gateway.container_routes import download
 from agent_tools.gateway.http import JsonResponse, json_object, owner_of, page, services_of
+from agent_tools.gateway.requests.api_errors import missing
 from agent_tools.gateway.requests.container_fields import Needed
-from agent_tools.gateway.requests.failures import missing
 from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.gateway.skills import UploadedSkill
 from agent_tools.gateway.store.records import StoredSkill, StoredSkillVersion

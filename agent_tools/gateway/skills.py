@@ -16,8 +16,8 @@ from agent_tools.containers.spec import own_skills, skill_copies
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.files import FOR_SKILLS, Uploads
+from agent_tools.gateway.requests.api_errors import invalid, not_found
 from agent_tools.gateway.requests.container_fields import GivenSkill, SkillReference
-from agent_tools.gateway.requests.failures import invalid, not_found
 from agent_tools.gateway.store.records import StoredSkill, StoredSkillVersion
 from agent_tools.gateway.store.store import Store
 from agent_tools.sandbox.options import read_skills

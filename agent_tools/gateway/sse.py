@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent_tools.bodies.connections import unless_disconnected
 from agent_tools.gateway.event_log import EventLog, Logged
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 
 CHUNK_BYTES = 256 * 1024  # bytes
 SEND_TIMEOUT = 300.0  # seconds in which a client must take one part of a stream

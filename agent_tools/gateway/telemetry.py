@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agent_tools.agents.steps import CallCommand, CallDone, Finished, RoundDone, Step
-from agent_tools.gateway.requests.failures import SecurityEvent
+from agent_tools.gateway.requests.api_errors import SecurityEvent
 from agent_tools.models.base import Usage
 from agent_tools.results.execution import Died, Execution, TimedOut
 from agent_tools.runtime.pool.pool import Miss

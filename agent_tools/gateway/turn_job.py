@@ -12,7 +12,7 @@ from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.gateway.client_errors import engine_error
 from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.jobs import Job
-from agent_tools.gateway.requests.failures import ApiError, stopped
+from agent_tools.gateway.requests.api_errors import ApiError, stopped
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.spans import TurnSpans
 from agent_tools.gateway.tools.patch import ContainerPatch

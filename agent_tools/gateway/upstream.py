@@ -17,8 +17,8 @@ from starlette.responses import Response, StreamingResponse
 
 from agent_tools.gateway.config import ANTHROPIC, GatewayConfig
 from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
+from agent_tools.gateway.requests.api_errors import ApiError, code_execution_refused, revoked, upstream_unauthorized
 from agent_tools.gateway.requests.auth import key_of
-from agent_tools.gateway.requests.failures import ApiError, code_execution_refused, revoked, upstream_unauthorized
 from agent_tools.gateway.sse import AT_ONCE, while_there
 from agent_tools.models.base import JsonObject, Model
 from agent_tools.models.dialect.profile import UpstreamProfile, read_profile

@@ -62,11 +62,11 @@ class Activities:
         for key in unread[:-MAX_UNREAD]:
             del self._known[key]
 
-    async def attend(self, activity: Activity, within: float, report: Report) -> None:
+    async def follow(self, activity: Activity, within: float, report: Report) -> None:
         """Wait for the end of an activity, up to a time in seconds. Cancelling the wait ends the activity."""
         if not (over := self._end_of(activity)):
             return
-        activity.attendants += 1
+        activity.followers += 1
         try:
             with anyio.move_on_after(within):
                 with anyio.move_on_after(SOON):
@@ -78,7 +78,7 @@ class Activities:
                 await anyio.to_thread.run_sync(activity.cancel)
             raise
         finally:
-            activity.attendants -= 1
+            activity.followers -= 1
 
     async def take_turn(self, activity: Activity, within: float) -> bool:
         """Wait until an earlier activity is over, up to a time in seconds; return True if another call will report it.
@@ -89,7 +89,7 @@ class Activities:
         if over := self._end_of(activity):
             with anyio.fail_after(within):
                 await over.wait()
-        return not activity.attendants and self._end_of(activity) is not None
+        return not activity.followers and self._end_of(activity) is not None
 
     def forget(self, activity: Activity) -> None:
         """Remove an activity that was reported to its end."""

@@ -63,7 +63,7 @@ class Activity(ABC):
         source: the code or the command.
         failure: why it could not be run, once that is known.
         stage: the reason for its wait before it runs, '' afterwards.
-        attendants: the calls that wait for it and will report it.
+        followers: the calls that wait for it and will report it.
         is_shown: the page for answers has its outputs.
     """
 
@@ -71,7 +71,7 @@ class Activity(ABC):
         self.place = place
         self.source = source
         self.failure: Exception | None = None
-        self.attendants = 0
+        self.followers = 0
         self.is_shown = False
         self.note = ""
         self.was_cancelled = False

@@ -38,7 +38,7 @@ async def wait(call: McpCall, given: Wait) -> CallToolResult:
     container, most = call.container(given.container), call.services.bounds.answer_within
     activity = call.services.activities.find(call.owner, container)
     if activity:
-        return await call.attend(activity, min(given.seconds or most, most))
+        return await call.follow(activity, min(given.seconds or most, most))
     await call.aside(lambda _: None, container)
     ran = Ran(container=container, status="done", duration=0)
     return said(f"container: {container}\nNothing is running, and there is no new output.", ran)

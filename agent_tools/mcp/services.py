@@ -98,15 +98,15 @@ class McpCall:
             activities.forget(earlier)
         activity = begin()
         activities.begin(kind, activity)
-        await activities.attend(activity, until - anyio.current_time(), self.report)
+        await activities.follow(activity, until - anyio.current_time(), self.report)
         if self.takes_tasks and not activity.is_over:
             task = self.services.tasks.add(activity, lambda over: _joined(before, self._told(over, whole=True)))
             return {"resultType": "task", **task.state()}
         return _joined(before, self._taken(activity))
 
-    async def attend(self, activity: Activity, within: float) -> CallToolResult:
+    async def follow(self, activity: Activity, within: float) -> CallToolResult:
         """Wait for an activity, up to a time in seconds, and answer with its new output."""
-        await self.services.activities.attend(activity, within, self.report)
+        await self.services.activities.follow(activity, within, self.report)
         return self._taken(activity)
 
     def _taken(self, activity: Activity) -> CallToolResult:

@@ -45,7 +45,7 @@ class RunTask:
         self._facts = {"taskId": self.id, "createdAt": utc_text(now), "ttlMs": round(ttl * 1000)}
         self._activity: Activity | None = activity
         self._tell = tell
-        activity.attendants += 1  # for ever: no later call has to tell of it
+        activity.followers += 1  # for ever: no later call has to tell of it
 
     def state(self) -> dict[str, Any]:
         """Return the task, with its result if there is one: a DetailedTask."""

@@ -41,14 +41,14 @@ from agent_tools.results.execution import Error, Execution
 from agent_tools.results.outputs import Died, Display, Result, TimedOut
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import Call, Routes, application, aside, bundle, while_connected
-from agent_tools.wires.opened import CodeRun
+from agent_tools.wires.open_resources import CodeRun
+from agent_tools.wires.routing import Routes, WireRequest, application, aside, bundle, while_connected
 
 MAX_BODY = 32 * MIB
 MAX_OUTPUT = MIB  # bytes of each stream that are answered, the last ones
 MAX_FETCHED = 16 * MIB  # of all files of an answer
 MAX_SECONDS = 3_600.0
-SLOT_TIMEOUT = 600.0  # seconds that a request waits for a place
+SLOT_TIMEOUT = 600.0  # seconds that a request waits for a slot
 SHARED = 8  # scripts of one key that run at once in a container that they share
 SHARED_SCRIPTS = 2_000  # that a shared container runs before another takes its place
 COMMANDS = {"python": ["python3"], "pytest": ["python3", "-m", "pytest"], "bash": ["/bin/bash"]}
@@ -75,7 +75,7 @@ class _Wire:
         self._shared: defaultdict[str, _Shared] = defaultdict(_Shared)  # by owner
         self._ends: set[asyncio.Task[None]] = set()
 
-    async def run(self, call: Call, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T | None:
+    async def run(self, call: WireRequest, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T | None:
         """Run a function in a sandbox, in its own folder; return None if the client has disconnected."""
         run = self._run_in_shared if "/shared/" in call.request.scope["path"] else self._run_alone
         return await while_connected(call.request, run(call.owner, work, cancel))
@@ -127,12 +127,12 @@ class _Wire:
             raise failure
 
 
-ROUTES = Routes(Call, MAX_BODY)
+ROUTES = Routes(WireRequest, MAX_BODY)
 
 
 @ROUTES.on("POST", "/run_code")
 async def _run_code(
-    call: Call,
+    call: WireRequest,
     code: str,
     language: str,
     stdin: str | None = None,
@@ -174,7 +174,7 @@ async def _run_code(
 
 @ROUTES.on("POST", "/run_jupyter")
 async def _run_jupyter(
-    call: Call,
+    call: WireRequest,
     cells: Annotated[list[str], at_most(1_000)],
     cell_timeout: Seconds = 0,
     total_timeout: Seconds = 45,
@@ -204,7 +204,7 @@ async def _ping(_: Request) -> Response:
     return PlainTextResponse("pong")
 
 
-async def _answered(call: Call, work: Callable[[Sandbox, str], Any], stop: CodeRun) -> Any:
+async def _answered(call: WireRequest, work: Callable[[Sandbox, str], Any], stop: CodeRun) -> Any:
     """Return the answer; a failure of the server has a status for which clients retry."""
     try:
         return await call.wire.run(call, work, stop.cancel) or _failure("The client has left.")

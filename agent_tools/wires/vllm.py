@@ -33,8 +33,8 @@ from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import in_thread, to_its_end
 from agent_tools.skills.skill import with_catalogue
 from agent_tools.version import __version__
-from agent_tools.wires.http import digest
-from agent_tools.wires.opened import CodeRun
+from agent_tools.wires.open_resources import CodeRun
+from agent_tools.wires.routing import digest
 
 MAX_BODY = 4 * MIB
 NAME = "python"

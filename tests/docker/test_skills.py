@@ -130,6 +130,6 @@ def test_a_clients_skill_is_in_its_container_even_after_the_container_was_parked
     first = post(gateway, tools=[{"type": "shell", "environment": named}]).json()
     (result,) = next(item["output"] for item in first["output"] if item["type"] == "shell_call_output")
     assert result["stdout"] == "2\n"
-    gateway.services.containers.places.drop(container.id, 1)
+    gateway.services.containers.slots.drop(container.id, 1)
     second = post(gateway, tools=[{"type": "code_interpreter", "container": container.id}], include=INCLUDE).json()
     assert outputs(second)[0]["outputs"][0]["logs"] == "(['m'], False)"

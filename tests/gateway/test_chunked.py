@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from agent_tools.gateway.chunked import LIFETIME, MAX_PENDING, ChunkedUploads
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 from tests.gateway.asking import KEYS
 from tests.gateway.conftest import Gateway, NewGateway
 

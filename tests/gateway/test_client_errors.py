@@ -9,7 +9,7 @@ import pytest
 from agent_tools.containers.failures import ContainerExists, ContainerExpired, ContainersError, KeyRevoked, RowsAway
 from agent_tools.errors import EngineUnavailable, KernelDied, ModelError, ToolServiceError
 from agent_tools.gateway.client_errors import client_error
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from agent_tools.errors import InvalidParams
 from agent_tools.gateway import named_keys
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.named_keys import READ_EVERY, KeyLimits, NamedKeys
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.requests.auth import AcceptedKey, RequestKeys
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.store.records import ApiKey, ResponseHead
 from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedReply

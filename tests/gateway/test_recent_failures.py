@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent_tools.gateway.recent_failures import MAX_FAILURES, MAX_OF_KEY, MAX_REASON, RecentFailures
-from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.requests.api_errors import ApiError, invalid
 
 
 def test_a_key_with_many_failures_hides_no_others_and_the_list_is_bounded() -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from agent_tools.containers.sandbox_slots import Places
+from agent_tools.containers.sandbox_slots import Slots
 from agent_tools.engines.engine import EngineContainer, SandboxSpec
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply
@@ -110,7 +110,7 @@ def test_a_stop_does_not_wait_for_an_engine_that_starts_sandboxes(
     assert body.error.message == STOPPED
 
 
-def park(places: Places, id_: str) -> None:
+def park(places: Slots, id_: str) -> None:
     """Let a container's sandbox make room, as for another one."""
     with places._change:
         ((_, live),) = places._chosen([id_])
@@ -134,7 +134,7 @@ def test_a_cancel_does_not_wait_for_a_start_which_goes_on_for_the_next_call(
     tools = [{"type": "code_interpreter", "container": id_}, {"type": "shell", "environment": place}]
     if has_variables:
         assert post(gateway, tools=tools).json()["status"] == "completed"
-        park(containers.places, id_)
+        park(containers.slots, id_)
         assert not containers.running()
     engine.go_on.clear()
     starts = engine.starts

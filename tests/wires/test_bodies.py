@@ -27,9 +27,9 @@ from agent_tools.mcp.asgi_app import MOUNT
 from agent_tools.results.commands import CommandOutput, CommandResult, Cursor
 from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
 from agent_tools.wires.e2b.processes import InputMessage
-from agent_tools.wires.http import Operation, checked
 from agent_tools.wires.librechat.state import ScriptLines, StartedScript
-from agent_tools.wires.opened import OpenResource, followed
+from agent_tools.wires.open_resources import OpenResource, followed
+from agent_tools.wires.routing import Operation, checked
 from agent_tools.wires.terminal.files import MAX_TEXT, Replacement, line_at, replaced_all
 from tests.gateway.asking import BOUNDARY, HEAD
 from tests.gateway.conftest import NewGateway

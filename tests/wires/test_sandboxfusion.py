@@ -125,7 +125,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_the_queue(serve: Any) -> Non
     queue, url = served.gateway.services.containers.queue, httpx.URL(served.gateway.url)
     body = json.dumps({"code": "print(1)", "language": "python"})
     head = f"POST /sandboxfusion/run_code HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {served.keys['plain']}\r\n"
-    with queue.place("another", "", 0):
+    with queue.slot("another", "", 0):
         with socket.create_connection((url.host, url.port)) as client:
             client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
             until(lambda: queue.waiting == 1)

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import Field
 
+from agent_tools.gateway.requests.api_errors import ApiError, code_execution_refused, invalid
 from agent_tools.gateway.requests.container_fields import Needed, Unsupported
-from agent_tools.gateway.requests.failures import ApiError, code_execution_refused, invalid
 from agent_tools.gateway.requests.fields import ARRAY, TEXT, Count, Objects, RequestModel, by_shape, read
 from agent_tools.models.base import FunctionDefinition, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING

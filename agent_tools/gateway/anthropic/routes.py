@@ -26,7 +26,7 @@ from agent_tools.gateway.http import (
     read_json,
     services_of,
 )
-from agent_tools.gateway.requests.failures import ApiError, revoked
+from agent_tools.gateway.requests.api_errors import ApiError, revoked
 from agent_tools.gateway.responses.token_count import count_tokens
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.turn_job import TurnJob

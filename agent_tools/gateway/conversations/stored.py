@@ -15,7 +15,7 @@ from agent_tools.containers.ids import new_id
 from agent_tools.containers.rows import MANY, Before
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.requests.failures import full, invalid, not_found, unknown_place
+from agent_tools.gateway.requests.api_errors import full, invalid, not_found, unknown_place
 from agent_tools.gateway.store.records import ConversationItem, ConversationPlace, ConversationText, StoredConversation
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.models.base import JsonObject

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from agent_tools.browser.outputs import live_outputs
 from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.jobs import Job
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.tool import ContainerTool

@@ -22,8 +22,8 @@ from agent_tools.containers.spec import audit_log
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.http import JsonResponse, json_object, owner_of, services_of
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
+from agent_tools.gateway.requests.api_errors import ApiError, Refusal, invalid
 from agent_tools.gateway.requests.container_fields import Needed
-from agent_tools.gateway.requests.failures import ApiError, Refusal, invalid
 from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ApiKey

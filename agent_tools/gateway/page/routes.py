@@ -26,8 +26,8 @@ from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.http import JsonResponse, jobs_of, json_object, owner_of, services_of
 from agent_tools.gateway.page.code_job import TrialJob
 from agent_tools.gateway.page.newest_responses import MAX_READ_BYTES, newest_responses
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.requests.container_fields import Needed
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.services import Services
@@ -80,11 +80,11 @@ async def index(request: Request) -> Response:
     keys, client, headers = services_of(request).keys, services_of(request).config.oidc_client_id, _HEADERS
     if keys.are_needed:
         about = await keys.sign_on.sign_in(client) if keys.sign_on and client else {}
-        place = _ORIGIN.match(about.get("token", ""))
-        if place:
-            policy = _POLICY.replace("connect-src 'self'", f"connect-src 'self' {place[0]}")
+        origin = _ORIGIN.match(about.get("token", ""))
+        if origin:
+            policy = _POLICY.replace("connect-src 'self'", f"connect-src 'self' {origin[0]}")
             headers = {**_HEADERS, "Content-Security-Policy": policy}
-        facts = f' data-sign-on="{html.escape(json.dumps(about))}"' if place else ""
+        facts = f' data-sign-on="{html.escape(json.dumps(about))}"' if origin else ""
         text = text.replace("<body>", f'<body class="locked"{facts}>')
     return HTMLResponse(text, headers=headers)
 
@@ -125,7 +125,7 @@ def _state(request: Request) -> JsonObject:
     return {
         "version": __version__,
         "sandboxes": len(running),
-        "max_kept_sandboxes": services.containers.places.room.kept,
+        "max_kept_sandboxes": services.containers.slots.room.kept,
         "under_way": jobs.active,
         "waiting": services.containers.queue.waiting,
         "timeout": services.config.timeout,
@@ -193,14 +193,14 @@ async def try_code(request: Request) -> Response:
     """POST /page/run: `code`, and the `container` of an earlier run."""
     given = read(_Trial, await json_object(request))
     services, jobs = services_of(request), jobs_of(request)
-    place = await while_there(jobs.enter(owner_of(request), needs_sandbox=True), request.receive)
+    slot = await while_there(jobs.enter(owner_of(request), needs_sandbox=True), request.receive)
     try:
         row = await run_in_threadpool(_container, services, owner_of(request), given.container)
         job = TrialJob(services, row.id, given.code)
     except BaseException:
-        jobs.leave(place)
+        jobs.leave(slot)
         raise
-    jobs.follow(job, place)
+    jobs.follow(job, slot)
     return EventStreamResponse(job.log, lambda: jobs.abandon(job), named=False, heartbeat=services.config.heartbeat)
 
 

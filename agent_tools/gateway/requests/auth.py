@@ -12,7 +12,7 @@ from agent_tools.bodies.sign_on import ProviderUnavailable, SignedOnUser, SignOn
 from agent_tools.containers.keys import ANYONE, digest, owner_of_digest, web_page_refusal
 from agent_tools.containers.keys import bearer as key_in
 from agent_tools.engines.volumes import Volume, chosen
-from agent_tools.gateway.requests.failures import ApiError, Refusal
+from agent_tools.gateway.requests.api_errors import ApiError, Refusal
 
 _PLACES = ("api-key", "x-api-key", "x-access-token", "e2b-traffic-access-token")  # headers of other services
 

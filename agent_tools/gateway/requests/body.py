@@ -11,8 +11,8 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.requests.api_errors import busy, late, too_large
 from agent_tools.gateway.requests.decompression import Decoder, decoder_of
-from agent_tools.gateway.requests.failures import busy, late, too_large
 from agent_tools.limits import MIB
 
 _OF_THE_PACKED = (b"content-encoding", b"content-length")

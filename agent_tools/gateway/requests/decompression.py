@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.requests.api_errors import ApiError, invalid
 from agent_tools.limits import KIB
 
 if sys.version_info >= (3, 14):

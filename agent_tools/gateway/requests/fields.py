@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from agent_tools.gateway.requests.failures import ApiError, invalid, missing
+from agent_tools.gateway.requests.api_errors import ApiError, invalid, missing
 
 MAX_METADATA, MAX_METADATA_NAME, MAX_METADATA_VALUE = 16, 64, 512  # pairs, characters of a name, and of a value
 _MISSING = ("missing", "string_too_short", "too_short")

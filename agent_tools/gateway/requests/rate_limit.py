@@ -6,8 +6,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from agent_tools.gateway.requests.api_errors import busy
 from agent_tools.gateway.requests.auth import AcceptedKey
-from agent_tools.gateway.requests.failures import busy
 
 MINUTE = 60.0
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from agent_tools.containers.ids import new_id
 from agent_tools.gateway.http import JsonResponse, jobs_of, owner_of, raw_body, read_json, services_of
-from agent_tools.gateway.requests.failures import no_summary
+from agent_tools.gateway.requests.api_errors import no_summary
 from agent_tools.gateway.responses.job import start_job
 from agent_tools.gateway.responses.listed_items import listed_items
 from agent_tools.gateway.responses.request import ResponseRequest, read_request

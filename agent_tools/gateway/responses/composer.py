@@ -26,7 +26,7 @@ from agent_tools.agents.steps import (
     TextDelta,
 )
 from agent_tools.gateway.remote_mcp.tool import RemoteTool
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.responses.call_items import (
     CallItem,
     CodeItem,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.requests.api_errors import ApiError, invalid
 from agent_tools.gateway.requests.fields import Objects, RequestModel, read
 from agent_tools.gateway.responses.approvals import asked, executed, read_decisions
 from agent_tools.gateway.responses.client_tools import TOOL_SEARCH, arguments_of_text, name_for_model

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from agent_tools.containers.failures import ContainersError, UploadNotFound
 from agent_tools.containers.records import Upload
 from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads, free_name
-from agent_tools.gateway.requests.failures import ApiError, invalid
+from agent_tools.gateway.requests.api_errors import ApiError, invalid
 from agent_tools.gateway.responses.input_pictures import picture_part
 from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.machine.folder import safe_name

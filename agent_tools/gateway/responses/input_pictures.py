@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.requests.api_errors import invalid
 from agent_tools.models.base import JsonObject
 
 DETAILS = ("auto", "low", "high", "original")

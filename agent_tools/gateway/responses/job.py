@@ -19,7 +19,7 @@ from agent_tools.gateway.conversations.stored import ServerOnlyFields
 from agent_tools.gateway.event_log import EventLog, encoded
 from agent_tools.gateway.http import jobs_of, owner_of, services_of
 from agent_tools.gateway.jobs import Jobs
-from agent_tools.gateway.requests.failures import ApiError, no_summary
+from agent_tools.gateway.requests.api_errors import ApiError, no_summary
 from agent_tools.gateway.responses import plan as planning
 from agent_tools.gateway.responses.compaction import Compactor, too_long
 from agent_tools.gateway.responses.composer import Composer
@@ -275,14 +275,14 @@ async def start_job(sender: HTTPConnection, receive: Receive, request: ResponseR
     services, jobs, owner = services_of(sender), jobs_of(sender), owner_of(sender)
     session, key = services.conversations.session(sender.headers), services.upstream.key(sender.headers)
     needs_sandbox = request.tools.container is not None
-    place = await while_there(jobs.enter(owner, needs_sandbox=needs_sandbox), receive)
+    slot = await while_there(jobs.enter(owner, needs_sandbox=needs_sandbox), receive)
     try:
         log = EventLog(services.config.max_response_bytes)
         job = await run_in_threadpool(_made, services, owner, request, session, key, log)
     except BaseException:
-        jobs.leave(place)
+        jobs.leave(slot)
         raise
-    jobs.follow(job, place)
+    jobs.follow(job, slot)
     return job
 
 

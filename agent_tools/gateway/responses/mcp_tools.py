@@ -16,8 +16,8 @@ from pydantic import AfterValidator
 
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, ServerNotAllowed
 from agent_tools.gateway.remote_mcp.remote_server import RemoteServer
+from agent_tools.gateway.requests.api_errors import invalid
 from agent_tools.gateway.requests.container_fields import Needed
-from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.requests.fields import ARRAY, OBJECT, TEXT, RequestModel, at_most, by_shape, read, wrong
 from agent_tools.models.base import JsonObject
 

@@ -23,7 +23,7 @@ from agent_tools.gateway.conversations.fingerprint import ConversationFingerprin
 from agent_tools.gateway.conversations.recognised import FoundContainer
 from agent_tools.gateway.conversations.stored import ServerOnlyFields, check_item_ids
 from agent_tools.gateway.files import SHOWN_DIR
-from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.requests.api_errors import invalid
 from agent_tools.gateway.responses.approvals import Decision
 from agent_tools.gateway.responses.client_shell import local_shell
 from agent_tools.gateway.responses.composer import ResponseContext

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, FailFast, Field, TypeAdapter
 
 from agent_tools.containers.ids import new_id
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
+from agent_tools.gateway.requests.api_errors import invalid, missing
 from agent_tools.gateway.requests.container_fields import Needed, Unsupported
-from agent_tools.gateway.requests.failures import invalid, missing
 from agent_tools.gateway.requests.fields import (
     ARRAY,
     OBJECT,

@@ -28,7 +28,7 @@ from agent_tools.gateway.http import (
     read_json,
     services_of,
 )
-from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
+from agent_tools.gateway.requests.api_errors import ApiError, invalid, not_found
 from agent_tools.gateway.responses.compact_route import compact
 from agent_tools.gateway.responses.input_tokens_route import count_input_tokens
 from agent_tools.gateway.responses.job import ResponseJob, find_job, request_reader, start_job

@@ -10,7 +10,7 @@ from typing import Any
 
 from agent_tools.gateway.conversations.stored import ServerOnlyFields
 from agent_tools.gateway.event_log import Logged, packed_events
-from agent_tools.gateway.requests.failures import full
+from agent_tools.gateway.requests.api_errors import full
 from agent_tools.gateway.responses.listed_items import listed_items
 from agent_tools.gateway.responses.request import ResponseRequest
 from agent_tools.gateway.responses.stored_items import forget, record_calls, rows_of

@@ -14,7 +14,7 @@ from agent_tools.containers.records import Record
 from agent_tools.containers.rows import MANY
 from agent_tools.gateway.conversations.recent_fields import RecentFields
 from agent_tools.gateway.conversations.stored import ServerOnlyFields
-from agent_tools.gateway.requests.failures import ApiError, invalid, missing
+from agent_tools.gateway.requests.api_errors import ApiError, invalid, missing
 from agent_tools.gateway.responses.approvals import REQUEST, RESPONSE, Decision, executed, read_decisions
 from agent_tools.gateway.store.records import (
     ResponseBody,

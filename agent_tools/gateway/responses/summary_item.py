@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_tools.containers.ids import new_id
-from agent_tools.gateway.requests.failures import invalid, missing
+from agent_tools.gateway.requests.api_errors import invalid, missing
 from agent_tools.models.base import JsonObject
 
 KIND, TRIGGER = "compaction", "compaction_trigger"

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import AfterValidator, Field, Tag
 
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
+from agent_tools.gateway.requests.api_errors import ApiError, invalid
 from agent_tools.gateway.requests.container_fields import ContainerFields, GivenSkill, LocalSkill, Needed, Unsupported
-from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.gateway.requests.fields import OBJECT, TEXT, Objects, RequestModel, by_shape, by_type, read, wrong
 from agent_tools.gateway.responses.client_tools import MAX_TOOLS, TOOL_SEARCH, ClientTool, read_client_tools
 from agent_tools.gateway.responses.mcp_names import model_name

@@ -34,8 +34,8 @@ from agent_tools.gateway.event_log import encoded
 from agent_tools.gateway.http import parsed, record_request
 from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.log import request_id
+from agent_tools.gateway.requests.api_errors import ApiError, Refusal, busy, invalid, stopped, too_large
 from agent_tools.gateway.requests.auth import key_of
-from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, invalid, stopped, too_large
 from agent_tools.gateway.requests.fields import RequestModel, at_most, read
 from agent_tools.gateway.responses.job import ResponseJob, request_reader, start_job
 from agent_tools.gateway.services import Services

@@ -26,7 +26,7 @@ from agent_tools.gateway.data_dir import folder_id, prepare_data_dir
 from agent_tools.gateway.jobs import LAST_WORDS
 from agent_tools.gateway.log import log_config
 from agent_tools.gateway.membership import check_others
-from agent_tools.gateway.requests.failures import SecurityEvent
+from agent_tools.gateway.requests.api_errors import SecurityEvent
 from agent_tools.gateway.serving.second_port import SecondPort, listening
 from agent_tools.gateway.serving.service_manager import notify
 from agent_tools.gateway.sse import SEND_TIMEOUT

@@ -37,9 +37,9 @@ from agent_tools.wires.codex.messages import (
     uri_of,
 )
 from agent_tools.wires.codex.processes import SessionProcesses
-from agent_tools.wires.http import aside
-from agent_tools.wires.opened import COMMAND, SLOT_TIMEOUT, Attendable, Place, Processes
+from agent_tools.wires.open_resources import COMMAND, SLOT_TIMEOUT, PinsContainers, Place, Processes
 from agent_tools.wires.paths import Home
+from agent_tools.wires.routing import aside
 
 VERSION = "0.171.0"  # of the protocol that this was compared with
 MAX_COMMANDS = 32  # that run in a container
@@ -51,10 +51,10 @@ Send = Callable[[str], Awaitable[None]]
 T = TypeVar("T")
 
 
-class Sandboxes(Attendable, Protocol):
+class Sandboxes(PinsContainers, Protocol):
     """The methods of `Containers` that a session uses."""
 
-    def use(self, id_: str, patience: float = 0.0) -> AbstractContextManager[tuple[Sandbox, str]]:
+    def use(self, id_: str, timeout: float = 0.0) -> AbstractContextManager[tuple[Sandbox, str]]:
         """Acquire a container's sandbox for a short use."""
 
 

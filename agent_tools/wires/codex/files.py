@@ -128,9 +128,9 @@ class FileMethods:
     def walk(self, sandbox: Sandbox, path: Path, options: WalkOptions) -> dict[str, Any]:
         """`walk`: files and folders below a folder, the nearest first, within the client's limits and ours."""
         top = self._home.resolved(path)
-        folders, found, errors = deque([(top, 0)]), list[dict[str, str]](), list[dict[str, str]]()
+        folders, items, errors = deque([(top, 0)]), list[dict[str, str]](), list[dict[str, str]]()
         most, left = min(options.max_entries, MAX_ENTRIES), options.max_directories
-        cut, deadline = {"entries": found, "errors": errors, "truncated": True}, time.monotonic() + self.seconds
+        cut, deadline = {"entries": items, "errors": errors, "truncated": True}, time.monotonic() + self.seconds
         while folders and time.monotonic() <= deadline:
             folder, depth = folders.popleft()
             try:
@@ -149,9 +149,9 @@ class FileMethods:
                     continue
                 is_entered = kind == "folder" and depth < options.max_depth
                 is_entered = is_entered and not (options.prune_hidden_directories and each.name.startswith("."))
-                if len(found) >= most:
+                if len(items) >= most:
                     return cut
-                found.append({"path": self.uri(below), "kind": "directory" if kind == "folder" else "file"})
+                items.append({"path": self.uri(below), "kind": "directory" if kind == "folder" else "file"})
                 if is_entered and (left := left - 1) < 1:
                     return cut
                 if is_entered:

@@ -68,10 +68,10 @@ def fetch(
     for each in headers:  # fields of one name are a list: https://www.rfc-editor.org/rfc/rfc9110#section-5.3
         name, between = each.name.lower(), "; " if each.name.lower() == "cookie" else ", "
         fields[name] = f"{fields[name]}{between}{each.value}" if name in fields else each.value
-    given = json.dumps([method, url, fields, body_base64, redirect_policy == "follow", MAX_FILE]).encode()
+    arguments = json.dumps([method, url, fields, body_base64, redirect_policy == "follow", MAX_FILE]).encode()
     seconds = min(SECONDS, max(1, timeout_ms or SECONDS * 1000) / 1000)
     command = ["python3", "-I", "-c", _PROGRAM]
-    ran = sandbox.run_command(command, stdin=given, timeout=seconds, max_output=2 * MAX_FILE)
+    ran = sandbox.run_command(command, stdin=arguments, timeout=seconds, max_output=2 * MAX_FILE)
     try:
         answer: dict[str, Any] = parsed(ran.stdout)
         if ran.ok and isinstance(answer["bodyBase64"], str):

@@ -29,12 +29,12 @@ from agent_tools.wires.codex.messages import (
     RpcError,
     Texts,
 )
-from agent_tools.wires.http import aside
-from agent_tools.wires.opened import OpenResource, Place, Processes, followed
+from agent_tools.wires.open_resources import OpenResource, Place, Processes, followed
+from agent_tools.wires.routing import aside
 
 AHEAD = 256 * KIB  # bytes that a command may print before its client takes them
 KEPT = MIB  # bytes of output and events of a process that can be read again
-PIECE = 12 * KIB  # bytes of one event, which is small JSON
+CHUNK_BYTES = 12 * KIB  # of output in one event, which is small JSON
 EVENT = 100  # bytes that an event takes beside its output
 MAX_ENDED = 16  # processes of a session that are remembered after their end
 KEPT_ENDED = 4 * MIB  # bytes of output of all of them
@@ -179,15 +179,15 @@ class SessionProcesses:
         while log.seq <= after and not log.is_closed and (left := deadline - loop.time()) > 0:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(log.changed.wait(), left)
-        room, found, following = max_bytes, list[dict[str, Any]](), log.seq + 1
+        room, events, following = max_bytes, list[dict[str, Any]](), log.seq + 1
         for seq, stream, data in [each for each in log.chunks if each[0] > after]:
-            if room is not None and found and len(data) > room:
+            if room is not None and events and len(data) > room:
                 following = seq
                 break
             room = None if room is None else room - len(data)
-            found.append(_chunk(seq, stream, data))
+            events.append(_chunk(seq, stream, data))
         return {
-            "chunks": found,
+            "chunks": events,
             "nextSeq": following,
             "exited": log.exit_code is not None,
             "exitCode": log.exit_code,
@@ -246,8 +246,8 @@ class SessionProcesses:
             async for new in outputs:
                 left_out = f"[{new.omitted:,} bytes are left out]\n".encode() if new.omitted else b""
                 for stream, data in ((name, new.stdout), ("stderr", left_out + new.stderr)):
-                    for start in range(0, len(data), PIECE):
-                        event = log.add(stream, data[start : start + PIECE])
+                    for start in range(0, len(data), CHUNK_BYTES):
+                        event = log.add(stream, data[start : start + CHUNK_BYTES])
                         await self._tell("process/output", {**named, **event})
         log.exit_code, log.run = run.it.poll(), None
         log.failure = None if run.was_killed else run.it.sync.reason or None

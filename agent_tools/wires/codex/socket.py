@@ -21,8 +21,8 @@ from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.wires.codex.connection import CodexWire, Connection, SessionContainer
-from agent_tools.wires.http import application, digest
 from agent_tools.wires.paths import Home
+from agent_tools.wires.routing import application, digest
 
 ORIGIN = f"{NAMED}codex"
 MAX_NAME = 128  # characters

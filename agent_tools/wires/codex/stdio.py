@@ -13,8 +13,8 @@ from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.limits import MIB
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.codex.connection import CodexWire, Connection, SessionContainer
-from agent_tools.wires.http import aside
 from agent_tools.wires.paths import Home
+from agent_tools.wires.routing import aside
 
 MAX_MESSAGE = 64 * MIB
 T = TypeVar("T")
@@ -27,12 +27,12 @@ class OneSandbox:
         self._sandbox = sandbox
 
     @contextmanager
-    def use(self, id_: str, patience: float = 0.0) -> Iterator[tuple[Sandbox, str]]:
+    def use(self, id_: str, timeout: float = 0.0) -> Iterator[tuple[Sandbox, str]]:
         """Return the sandbox."""
         yield self._sandbox, ""
 
     @contextmanager
-    def attend(self, id_: str, rank: int, begin: Callable[[Sandbox], T], patience: float = 0.0) -> Iterator[T]:
+    def pin(self, id_: str, rank: int, begin: Callable[[Sandbox], T], timeout: float = 0.0) -> Iterator[T]:
         """Begin something in the sandbox."""
         yield begin(self._sandbox)
 

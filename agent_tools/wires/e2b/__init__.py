@@ -22,7 +22,7 @@ from agent_tools.containers.rows import Rows
 from agent_tools.wires.e2b import code, control, files, processes, watch
 from agent_tools.wires.e2b.connect import failure
 from agent_tools.wires.e2b.state import ROUTES, E2BRequest, E2BWire
-from agent_tools.wires.http import Json, application
+from agent_tools.wires.routing import Json, application
 
 __all__ = ["MOUNT", "ROUTES", "code", "control", "files", "processes", "watch"]  # whose import adds their routes
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]

@@ -20,8 +20,8 @@ from agent_tools.results.outputs import Died, TimedOut
 from agent_tools.runtime.in_thread import iterate_in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.state import HOME, ROUTES, Context, E2BRequest, E2BSandbox, in_sandbox, path_of
-from agent_tools.wires.http import bundle, failure_of, while_connected
-from agent_tools.wires.opened import SLOT_TIMEOUT, CodeRun, OpenResource
+from agent_tools.wires.open_resources import SLOT_TIMEOUT, CodeRun, OpenResource
+from agent_tools.wires.routing import bundle, failure_of, while_connected
 
 DEFAULT = "default"
 """The id of the first kernel, as a context."""

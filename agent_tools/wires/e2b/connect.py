@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from agent_tools.bodies.envelopes import END, envelope, messages
 from agent_tools.bodies.json_body import json_of, read_json, written
 from agent_tools.errors import AgentToolsError
-from agent_tools.wires.http import Json, failure_of
+from agent_tools.wires.routing import Json, failure_of
 
 MAX_MILLISECONDS = 86_400_000
 MEDIA = "application/connect+json"

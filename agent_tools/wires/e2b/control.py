@@ -22,7 +22,7 @@ from agent_tools.engines.volumes import MAX_VOLUMES
 from agent_tools.limits import KIB, MIB
 from agent_tools.wires.e2b.state import ORIGIN, ROUTES, E2BRequest, E2BSandbox, E2BState
 from agent_tools.wires.e2b.volumes import VolumeMount, asked_volumes, mounts_shown
-from agent_tools.wires.http import Json, aside
+from agent_tools.wires.routing import Json, aside
 
 VERSION = "0.5.7"  # of envd, as the SDKs know it: files as plain bodies, without metadata
 TEMPLATES = ("base", "code-interpreter-v1")

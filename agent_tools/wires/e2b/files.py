@@ -16,7 +16,7 @@ from agent_tools.bodies.files import uploaded
 from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.state import HOME, ROUTES, E2BRequest, E2BSandbox, check_spared, in_sandbox, path_of
-from agent_tools.wires.http import in_pieces
+from agent_tools.wires.routing import in_pieces
 
 MAX_FILES = 200  # of one request
 MAX_ENTRIES = 10_000  # of one listing

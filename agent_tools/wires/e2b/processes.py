@@ -20,8 +20,8 @@ from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.e2b.connect import seconds_of, streamed
 from agent_tools.wires.e2b.state import HOME, ROUTES, E2BRequest, in_sandbox, path_of
-from agent_tools.wires.http import checked
-from agent_tools.wires.opened import OpenResource, followed
+from agent_tools.wires.open_resources import OpenResource, followed
+from agent_tools.wires.routing import checked
 
 AHEAD = 256 * KIB  # bytes that a command may print before its client takes them
 KEEPALIVE = 30.0  # seconds of silence between two signs of life

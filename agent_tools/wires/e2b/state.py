@@ -20,9 +20,9 @@ from agent_tools.containers.records import ContainerRecord, WireValue
 from agent_tools.containers.rows import Rows
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.connect import message_of
-from agent_tools.wires.http import Call, Routes, aside
-from agent_tools.wires.opened import COMMAND, SHELL, SLOT_TIMEOUT, OpenResources, Place, Processes
+from agent_tools.wires.open_resources import COMMAND, SHELL, SLOT_TIMEOUT, OpenResources, Place, Processes
 from agent_tools.wires.paths import Home
+from agent_tools.wires.routing import Routes, WireRequest, aside
 
 ORIGIN = "e2b"
 HOME = "/home/user"  # a link to the folder of files
@@ -186,7 +186,7 @@ class E2BWire:
             await self.commands.close()
 
 
-class E2BRequest(Call):
+class E2BRequest(WireRequest):
     """A request."""
 
     wire: E2BWire

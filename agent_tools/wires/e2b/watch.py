@@ -16,8 +16,8 @@ from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.connect import streamed
 from agent_tools.wires.e2b.files import MAX_LEVELS, listed
 from agent_tools.wires.e2b.state import ROUTES, E2BRequest, E2BSandbox, path_of
-from agent_tools.wires.http import aside
-from agent_tools.wires.opened import Place
+from agent_tools.wires.open_resources import Place
+from agent_tools.wires.routing import aside
 
 CHECK_SECONDS = 0.5  # seconds between two looks of a stream
 KEEPALIVE = 30.0  # seconds of silence between two signs of life

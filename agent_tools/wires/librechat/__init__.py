@@ -33,9 +33,19 @@ from agent_tools.machine.folder import Facts, Snapshot, safe_name
 from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import CHUNK_BYTES, Call, Json, Routes, application, aside, digest, health, while_connected
 from agent_tools.wires.librechat.state import AHEAD, LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
-from agent_tools.wires.opened import COMMAND, SLOT_TIMEOUT, CodeRun, Processes
+from agent_tools.wires.open_resources import COMMAND, SLOT_TIMEOUT, CodeRun, Processes
+from agent_tools.wires.routing import (
+    CHUNK_BYTES,
+    Json,
+    Routes,
+    WireRequest,
+    application,
+    aside,
+    digest,
+    health,
+    while_connected,
+)
 
 ORIGIN = f"{NAMED}librechat"
 MAX_OUTPUT = MIB  # of a shell's stream
@@ -82,7 +92,7 @@ class _Wire:
         self.processes = Processes(containers, COMMAND, MAX_SCRIPTS, "scripts")
 
 
-class _Call(Call):
+class _Call(WireRequest):
     """A request. Its methods block: call them from a thread."""
 
     wire: _Wire

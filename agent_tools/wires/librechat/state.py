@@ -23,8 +23,8 @@ from agent_tools.bodies.json_body import BodyRefused, at_most, parsed
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.http import aside
-from agent_tools.wires.opened import OpenResource, followed
+from agent_tools.wires.open_resources import OpenResource, followed
+from agent_tools.wires.routing import aside
 
 MAX_PRINTED = MIB  # characters of stdout that are answered, the first ones
 MAX_LINE = 4 * MIB  # bytes of a line, with all calls that it makes

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.mount import Mount
 from agent_tools.containers.rows import Rows
-from agent_tools.wires.http import Json, application, health
+from agent_tools.wires.routing import Json, application, health
 from agent_tools.wires.terminal import about, commands, files, notebooks, python, searches
 from agent_tools.wires.terminal.state import ROUTES, TerminalWire
 

@@ -20,7 +20,7 @@ from agent_tools.containers.spec import check_memory
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import KIB, size_of
 from agent_tools.skills.skill import MANIFEST, MAX_DESCRIPTION, Skill, with_catalogue
-from agent_tools.wires.http import Json, Operation, Routes, aside, digest
+from agent_tools.wires.routing import Json, Operation, Routes, aside, digest
 from agent_tools.wires.terminal.state import HOME, ROUTES, TerminalRequest, TerminalWire
 
 MAX_SKILL_FILES = 50  # that are named with a skill

@@ -19,7 +19,7 @@ from agent_tools.bodies.json_body import at_most
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.opened import OpenResource, Processes, followed
+from agent_tools.wires.open_resources import OpenResource, Processes, followed
 from agent_tools.wires.terminal.state import HOME, ROUTES, TerminalRequest, in_sandbox
 
 USUAL_WAIT = 10.0  # seconds

@@ -23,7 +23,7 @@ from agent_tools.bodies.json_body import at_most
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import aside, in_pieces, unusable
+from agent_tools.wires.routing import aside, in_pieces, unusable
 from agent_tools.wires.terminal.state import HOME, ROUTES, TerminalRequest, check_spared, in_sandbox, inside, resolved
 
 MAX_TEXT = 16 * MIB  # of a file that is read as text

@@ -14,8 +14,8 @@ from agent_tools.results.execution import Error, Output
 from agent_tools.results.notebook import error
 from agent_tools.results.outputs import Died, Display, Result, Stream, TimedOut
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import bundle
-from agent_tools.wires.opened import OpenResource
+from agent_tools.wires.open_resources import OpenResource
+from agent_tools.wires.routing import bundle
 from agent_tools.wires.terminal.python import run_code
 from agent_tools.wires.terminal.state import MAX_NOTEBOOKS, ROUTES, Notebook, TerminalRequest, in_sandbox
 

@@ -11,8 +11,8 @@ from agent_tools.limits import MIB
 from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import while_connected
-from agent_tools.wires.opened import CodeRun
+from agent_tools.wires.open_resources import CodeRun
+from agent_tools.wires.routing import while_connected
 from agent_tools.wires.terminal.state import ROUTES, TerminalRequest
 
 MAX_FIGURES = 8

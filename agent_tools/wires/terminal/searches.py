@@ -20,8 +20,8 @@ from agent_tools.machine.folder import safe_name
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import aside
-from agent_tools.wires.opened import OpenResource, followed
+from agent_tools.wires.open_resources import OpenResource, followed
+from agent_tools.wires.routing import aside
 from agent_tools.wires.terminal.files import not_found, stat_of
 from agent_tools.wires.terminal.state import HOME, ROUTES, TerminalRequest, in_sandbox
 

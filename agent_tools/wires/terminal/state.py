@@ -17,9 +17,9 @@ from agent_tools.containers.records import NAMED, ContainerRecord, WireValue
 from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import Call, Routes, aside, digest
-from agent_tools.wires.opened import COMMAND, SHELL, SLOT_TIMEOUT, OpenResources, Place, Processes
+from agent_tools.wires.open_resources import COMMAND, SHELL, SLOT_TIMEOUT, OpenResources, Place, Processes
 from agent_tools.wires.paths import Home
+from agent_tools.wires.routing import Routes, WireRequest, aside, digest
 
 HOME = "/workspace"
 _HOME = Home(HOME, aliases=("/home/user", "/mnt/data", "~"))  # what models write for it
@@ -62,7 +62,7 @@ class TerminalWire:
         return dict(json.loads(row.value)) if row else {}
 
 
-class TerminalRequest(Call):
+class TerminalRequest(WireRequest):
     """A request, and the container of its user and chat. Reading never starts a container.
 
     Headers that name users and chats count only with a key that is for users; any other key has one user.

@@ -11,7 +11,7 @@ from typing import Any
 from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.gateway.anthropic.request import read_messages_request
 from agent_tools.gateway.http import parsed
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 

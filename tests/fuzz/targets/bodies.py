@@ -21,8 +21,8 @@ from agent_tools.gateway.conversations.fingerprint import (
 from agent_tools.gateway.http import parsed
 from agent_tools.gateway.reasoning_cipher import ReasoningCipher
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.requests.container_fields import ContainerFields
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import read
 from agent_tools.gateway.responses.approvals import read_decisions
 from agent_tools.gateway.responses.history import CallHistory, answered, check_outputs, container_of, messages_of_items

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import gzip
 
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.requests.decompression import CHUNK_BYTES, decoder_of, zstd
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.token_count import MAX_COUNT, read_count
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target

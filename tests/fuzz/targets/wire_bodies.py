@@ -12,10 +12,10 @@ from agent_tools.bodies.json_body import BodyRefused, parsed
 from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
 from agent_tools.wires.e2b.processes import InputMessage
 from agent_tools.wires.e2b.state import E2BState
-from agent_tools.wires.http import checked
 from agent_tools.wires.librechat import _inside
 from agent_tools.wires.librechat.state import MAX_PRINTED, ScriptLines, identifier
 from agent_tools.wires.paths import Home
+from agent_tools.wires.routing import checked
 from agent_tools.wires.terminal.commands import FirstMessage, SizeMessage
 from agent_tools.wires.terminal.notebooks import NotebookFile, source_of
 from tests.fuzz.oracle import Bound, Parts, Target

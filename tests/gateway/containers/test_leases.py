@@ -60,7 +60,7 @@ class Service:
     def tend(self, name: str, *, until_set: threading.Event) -> None:
         """Do what a gateway does all the time."""
         while not until_set.wait(0.05):
-            self.processes[name].endings.tend()
+            self.processes[name].endings.drop_taken_over()
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.containers.capacity import Capacity
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.records import ContainerRecord
+from agent_tools.containers.slot_limits import SlotLimits
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
@@ -130,7 +130,7 @@ def test_more_are_kept_than_run_at_once(machine: Any) -> None:
         answer = one.run(id_, "mine, type(lock).__name__")
         assert f"('{id_}', 'lock')" in answer
         assert "note" not in answer
-    assert one.containers.places.parked == 0
+    assert one.containers.slots.parked == 0
     assert kept(one.containers) == []
 
 
@@ -147,7 +147,7 @@ def test_where_memory_is_short_those_beyond_the_places_are_parked_the_longest_un
 ) -> None:
     one = machine(max_sandboxes=2, max_kept_sandboxes=10, min_memory_free=100)
     available = [1_000]
-    one.containers.places.room = Capacity(one.containers.config, lambda: available[0])
+    one.containers.slots.room = SlotLimits(one.containers.config, lambda: available[0])
     ids = [one.new() for _ in range(5)]
     for id_ in ids:
         one.run(id_, f"mine = {id_!r}")
@@ -157,7 +157,7 @@ def test_where_memory_is_short_those_beyond_the_places_are_parked_the_longest_un
     assert one.containers.sweep() == 0
     until(lambda: list(one.containers.running()) == ids[3:])  # one after the other, down to the places
     until(lambda: len(kept(one.containers)) == 3)
-    assert one.containers.places.parked == 3
+    assert one.containers.slots.parked == 3
     available[0] = 100
     assert ids[0] in one.run(ids[0], "mine")
     assert len(one.containers.running()) == 3
@@ -165,7 +165,7 @@ def test_where_memory_is_short_those_beyond_the_places_are_parked_the_longest_un
 
 def test_where_the_machine_does_not_tell_its_memory_the_number_decides() -> None:
     config = GatewayConfig("http://u/v1", max_sandboxes=2, max_kept_sandboxes=4)
-    room = Capacity(config, lambda: None)
+    room = SlotLimits(config, lambda: None)
     assert [room.surplus(there) for there in range(3, 7)] == [0, 0, 1, 2]
 
 
@@ -184,7 +184,7 @@ def test_an_idle_one_is_stopped_and_goes_on_with_its_variables(machine: Any) -> 
     one = machine(idle_stop=1.0)
     id_ = one.new()
     one.run(id_, f"x = 1; {LOCK}")
-    sandbox = one.containers.places._live[id_].interpreter.as_sandbox._opening.session().recovery.sandbox
+    sandbox = one.containers.slots._live[id_].interpreter.as_sandbox._opening.session().recovery.sandbox
     until(lambda: sandbox._idle.is_stopped)
     answer = one.run(id_, "x, type(lock).__name__")
     assert "(1, 'lock')" in answer
@@ -250,7 +250,7 @@ def test_whoever_calls_a_container_that_is_being_parked_gets_it_with_its_variabl
     one.run(first, slow)
     parking = threading.Thread(target=one.run, args=(second, "y = 1"))
     parking.start()
-    until(lambda: first in one.containers.places._turns)
+    until(lambda: first in one.containers.slots._locks)
     parking.join()
     assert "(7, 1)" in one.run(first, "slow, x")
 
@@ -319,10 +319,10 @@ def test_where_it_was_asked_for_a_lost_machine_costs_what_came_after_the_last_sa
     one = machine(save_every=60.0)
     id_ = one.new()
     one.run(id_, "x = 1")
-    assert one.containers.places.save_due() == 0
+    assert one.containers.slots.save_due() == 0
     assert kept(one.containers) == []
     clock.now += 61
-    assert one.containers.places.save_due() == 0
+    assert one.containers.slots.save_due() == 0
     assert kept(one.containers) == [f"{id_}.saved"]
     one.run(id_, "x = 2")
     one.lose()
@@ -339,7 +339,7 @@ def test_what_did_not_change_is_not_saved_again(machine: Any, clock: Clock) -> N
     one.run(id_, "x = 1")
     for _ in range(2):
         clock.now += 61
-        assert one.containers.places.save_due() == 0
+        assert one.containers.slots.save_due() == 0
         (path,) = one.containers.config.data_dir.glob("variables/*")
         path.write_bytes(b"mine")
     assert path.read_bytes() == b"mine"
@@ -350,7 +350,7 @@ def test_by_default_a_lost_machine_costs_the_variables(machine: Any, clock: Cloc
     id_ = one.new()
     one.run(id_, "x = 1")
     clock.now += 1000
-    assert one.containers.places.save_due() == 0
+    assert one.containers.slots.save_due() == 0
     one.lose()
     assert "variables are lost" in machine().run(id_, "1")
 

@@ -14,7 +14,7 @@ from agent_tools.containers.rows import Kind
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.stored import ServerOnlyFields, StoredConversations
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.store.records import ConversationItem, StoredConversation
 from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedCall, ScriptedReply

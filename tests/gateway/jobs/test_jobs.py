@@ -19,7 +19,7 @@ from agent_tools.errors import KernelDied
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.jobs import Job, Jobs
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import CODE_TOOL, EXECUTE, INCLUDE, SLEEP, code, is_idle, outputs, run, until
 from tests.gateway.conftest import NewGateway

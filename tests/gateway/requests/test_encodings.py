@@ -16,9 +16,9 @@ import httpx
 import pytest
 from starlette.types import Message
 
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.requests.body import DecompressionBudget, UnpackedBody
 from agent_tools.gateway.requests.decompression import CHUNK_BYTES, decoder_of, zstd
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import until

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.requests.container_fields import MAX_FILES, Needed, scrubbed
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import RequestModel, read
 from tests.gateway.asking import CODE_TOOL, FUNCTION, post, refused, shell, upload
 from tests.gateway.conftest import NewGateway

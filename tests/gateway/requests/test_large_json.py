@@ -13,7 +13,7 @@ import pytest
 
 from agent_tools.bodies.json_body import AT_ONCE, LARGE, MAX_ESCAPES, MAX_PARTS, BodyRefused, parsed, places, sized
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import MIB

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.requests.auth import AcceptedKey
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.rate_limit import Rates
 from tests.gateway.asking import Clock
 

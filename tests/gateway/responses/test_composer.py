@@ -21,7 +21,7 @@ from agent_tools.agents.steps import (
     Step,
     TextDelta,
 )
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.gateway.responses.request import ResponseRequest, fresh_body, read_request
 from agent_tools.models.base import Usage

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, DRAW, FUNCTION, ask, code, post, run, upload

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from agent_tools.containers.records import Record
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.responses.stored_items import forget, resolved
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import Store

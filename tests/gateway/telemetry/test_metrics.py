@@ -11,7 +11,7 @@ from typing import get_args
 import httpx
 import pytest
 
-from agent_tools.gateway.requests.failures import SecurityEvent
+from agent_tools.gateway.requests.api_errors import SecurityEvent
 from agent_tools.gateway.telemetry import Metrics
 from agent_tools.models.base import Usage
 from agent_tools.results.execution import Died, Execution, Stream

@@ -44,7 +44,7 @@ def test_an_owner_who_was_revoked_starts_nothing_after_the_stop(rows: Rows, work
         with pytest.raises(KeyRevoked), containers.acquire(ids["ann"]):
             pass
         containers.stop({"ann"})
-    for again in (containers.use(ids["ann"]), containers.attend(ids["ann"], 1, lambda sandbox: sandbox.start())):
+    for again in (containers.use(ids["ann"]), containers.pin(ids["ann"], 1, lambda sandbox: sandbox.start())):
         with pytest.raises(KeyRevoked), again:
             pass
     with pytest.raises(KeyRevoked):

@@ -95,10 +95,10 @@ def test_a_thread_and_a_loop_wait_and_say_why_and_for_how_long() -> None:
     waits = list[float]()
     queue = SandboxQueue(2, 1)
     queue.waited = waits.append
-    with queue.place("A", "a", 0):
-        with pytest.raises(NoSandbox, match="you use 1, the most that one key may"), queue.place("A", "b", 0):
+    with queue.slot("A", "a", 0):
+        with pytest.raises(NoSandbox, match="you use 1, the most that one key may"), queue.slot("A", "b", 0):
             raise AssertionError
-        with queue.place("B", "c", 0), pytest.raises(NoSandbox, match="every sandbox is in use, 0 of 2 by you"):
+        with queue.slot("B", "c", 0), pytest.raises(NoSandbox, match="every sandbox is in use, 0 of 2 by you"):
             asyncio.run(queue.wait(queue.enter("C"), 0.01))
         assert queue.waiting == 0
     assert len(waits) == 4
@@ -109,7 +109,7 @@ def test_a_thread_that_waits_goes_on_when_it_is_its_turn() -> None:
     first, done = queue.enter("A"), threading.Event()
 
     def wait() -> None:
-        with queue.place("B", "b", 60):
+        with queue.slot("B", "b", 60):
             done.set()
 
     thread = threading.Thread(target=wait)
@@ -119,5 +119,5 @@ def test_a_thread_that_waits_goes_on_when_it_is_its_turn() -> None:
     queue.leave(first)
     thread.join(60)
     assert done.is_set()
-    with queue.place("A", "", 0):
+    with queue.slot("A", "", 0):
         pass

@@ -58,7 +58,7 @@ def test_of_the_ends_that_nobody_asks_for_only_the_newest_are_kept() -> None:
     async def talk(activities: Activities) -> None:
         for container in "abcdefghi":
             activities.begin("code", work := ended(container))
-            await activities.attend(work, 60, unheard)
+            await activities.follow(work, 60, unheard)
         activities.begin("code", Work("j"))
         assert [each for each in "abcdefghij" if activities.find("local", each) is None] == ["a"]
 
@@ -90,10 +90,10 @@ def test_who_waits_for_a_cancelled_one_is_not_kept_waiting() -> None:
     async def talk(activities: Activities) -> None:
         activities.begin("code", work := Work("a"))
         async with anyio.create_task_group() as group:
-            group.start_soon(activities.attend, work, 60, unheard)
+            group.start_soon(activities.follow, work, 60, unheard)
             await anyio.lowlevel.checkpoint()
             work.cancel()
         assert work.is_over
-        assert (work.attendants, activities.find("local", "a")) == (0, None)
+        assert (work.followers, activities.find("local", "a")) == (0, None)
 
     under_way(talk)

@@ -32,7 +32,7 @@ class OneSandbox:
         self.data = bytes(MIB)
 
     @contextmanager
-    def use(self, id_: str, patience: float = 0.0) -> Iterator[tuple[Any, str]]:
+    def use(self, id_: str, timeout: float = 0.0) -> Iterator[tuple[Any, str]]:
         self.uses += 1
         self.most = max(self.most, self.uses)
         self.may_go.wait(WAIT)

@@ -51,7 +51,7 @@ _STATUSES: dict[type[AgentToolsError], int] = {
 }
 
 
-class Call:
+class WireRequest:
     """A request, the owner of its key, and the state of its wire."""
 
     def __init__(self, request: HTTPConnection) -> None:

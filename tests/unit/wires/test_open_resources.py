@@ -13,7 +13,7 @@ import pytest
 
 from agent_tools.containers.mount import Mount
 from agent_tools.wires import e2b, librechat
-from agent_tools.wires.opened import OpenResources
+from agent_tools.wires.open_resources import OpenResources
 
 PLACE = ("owner", "container")
 
@@ -25,7 +25,7 @@ class Containers:
         self.held = 0
 
     @contextmanager
-    def attend(self, id_: str, rank: int, begin: Callable[[Any], Any], patience: float = 0.0) -> Iterator[Any]:
+    def pin(self, id_: str, rank: int, begin: Callable[[Any], Any], timeout: float = 0.0) -> Iterator[Any]:
         self.held += 1
         yield begin(None)
         self.held -= 1

@@ -21,9 +21,9 @@ from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import made_in_thread
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import aside
+from agent_tools.wires.routing import aside
 
-SLOT_TIMEOUT = 30.0  # seconds that a request waits for a place
+SLOT_TIMEOUT = 30.0  # seconds that a request waits for a slot
 MAX_ENDED = 16  # commands of one container that are remembered, for `FORGET_AFTER` seconds
 FORGET_AFTER = 300.0
 UNPACED = 2**62  # bytes
@@ -33,11 +33,11 @@ Place = tuple[str, ...]
 T = TypeVar("T")
 
 
-class Attendable(Protocol):
+class PinsContainers(Protocol):
     """The methods of `Containers` that a shelf uses."""
 
-    def attend(
-        self, id_: str, rank: int, begin: Callable[[Sandbox], T], patience: float = 0.0
+    def pin(
+        self, id_: str, rank: int, begin: Callable[[Sandbox], T], timeout: float = 0.0
     ) -> AbstractContextManager[T]:
         """Begin something that stays open in a container's sandbox."""
 
@@ -69,7 +69,7 @@ class OpenResources(Generic[T]):
         is_over: returns whether it has ended by itself; such a thing does not count.
     """
 
-    containers: Attendable
+    containers: PinsContainers
     rank: int
     most: int
     noun: str
@@ -100,7 +100,7 @@ class OpenResources(Generic[T]):
     def _begun(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> OpenResource[T]:
         with ExitStack() as stack:
             id_ = container()
-            it = stack.enter_context(self.containers.attend(id_, self.rank, begin, SLOT_TIMEOUT))
+            it = stack.enter_context(self.containers.pin(id_, self.rank, begin, SLOT_TIMEOUT))
             stack.callback(self.ends, it)
             return OpenResource(place, id_, it, stack.pop_all().close)
 
@@ -134,7 +134,7 @@ class OpenResources(Generic[T]):
 class Processes(OpenResources[AsyncProcess]):
     """Commands. An ended one releases its container, and is kept in memory for a while with the end of its output."""
 
-    def __init__(self, containers: Attendable, rank: int, most: int, noun: str = "commands") -> None:
+    def __init__(self, containers: PinsContainers, rank: int, most: int, noun: str = "commands") -> None:
         super().__init__(containers, rank, most, noun, AsyncProcess.kill, lambda process: process.is_over)
         self._tasks: set[asyncio.Task[None]] = set()
 

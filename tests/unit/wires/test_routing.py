@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from agent_tools.limits import MIB
-from agent_tools.wires.http import Routes, application
+from agent_tools.wires.routing import Routes, application
 from tests.gateway.in_loop import LargeJsonHere
 
 

@@ -8,7 +8,7 @@ from agent_tools.containers.config import ContainersConfig
 from agent_tools.machine.machine import available_memory
 
 
-class Capacity:
+class SlotLimits:
     """Limits on the number of sandboxes. `available` returns the free bytes of memory; None if not known.
 
     Attributes:

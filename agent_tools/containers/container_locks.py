@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 
-class Turns:
+class ContainerLocks:
     """The containers that are being taken, parked or ended. Thread-safe.
 
     Attributes:
