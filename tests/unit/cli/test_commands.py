@@ -1,6 +1,5 @@
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -41,13 +40,12 @@ def options(path: tuple[str, ...]) -> list[click.Option]:
     return [param for param in COMMANDS[path].params if isinstance(param, click.Option)]
 
 
-def agent_tools(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """The command line as a process of its own, on a machine without an engine."""
+def python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """A process of its own, on a machine without an engine."""
     environ = {**os.environ, "DOCKER_HOST": "unix:///nonexistent", "HOME": str(folder)}
-    command = [sys.executable, "-m", "agent_tools", *arguments]
     paths = os.pathsep.join(path for path in (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")) if path)
     return subprocess.run(
-        command,
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -59,7 +57,7 @@ def agent_tools(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[s
 
 @pytest.fixture
 def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunHere:
-    """The same in this process, which has imported all that a process of its own imports anew."""
+    """The command line in this process, which has imported all that a process of its own imports anew."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -238,25 +236,31 @@ def test_an_unusable_option_is_one_line_and_exits_with_2(options: list[str], run
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["run", "-c", "1"],
-        ["repl"],
-        ["clean"],
-        ["image", "show"],
-        ["image", "build"],
-        ["image", "rm"],
-    ],
-    ids=" ".join,
-)
-def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(arguments: list[str], tmp_path: Path) -> None:
-    done = agent_tools(tmp_path, *arguments)  # a process of its own: this one may have an engine already
-    assert done.returncode == 3
-    assert done.stderr.startswith("agent-tools: No engine answers (No such file or directory).")
-    assert "DOCKER_HOST" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
+ONE_AFTER_ANOTHER = """
+import contextlib, io, json, sys
+from agent_tools.cli import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv[1:], out, err = arguments, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as ending:
+            code = ending.code
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+
+
+def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(tmp_path: Path) -> None:
+    said = "agent-tools: No engine answers (No such file or directory)."
+    commands = [["run", "-c", "1"], ["repl"], ["clean"], ["image", "show"], ["image", "build"], ["image", "rm"]]
+    done = python(tmp_path, "-c", ONE_AFTER_ANOTHER, json.dumps(commands))  # this process may have an engine already
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(commands), done.stderr
+    for command, (code, out, err) in zip(commands, answers):
+        assert (code, out) == (3, ""), command
+        assert err.startswith(said), command
+        assert "DOCKER_HOST" in err, command
+        assert len(err.splitlines()) == 1, command
 
 
 @pytest.mark.parametrize("address", ["foo://x", "localhost:2375"])
@@ -269,10 +273,11 @@ def test_an_address_that_is_none_is_told_as_what_it_is(
 
 
 def test_the_doctor_names_an_engine_that_does_not_answer(tmp_path: Path) -> None:
-    done = agent_tools(tmp_path, "doctor")
+    done = python(tmp_path, "-m", "agent_tools", "doctor")
     assert done.returncode == 1
     for words in ("python", "engine", "fail", "no answer", "No engine answers"):
         assert words in done.stdout
+    assert "uninstall" not in done.stdout
     assert done.stderr == ""
 
 
@@ -280,11 +285,9 @@ def test_the_doctor_warns_of_the_package_of_another_project_with_nearly_our_name
     foreign = tmp_path / "agent_tools-1.0.1.dist-info"
     foreign.mkdir()
     (foreign / "METADATA").write_text("Metadata-Version: 2.1\nName: agent-tools\nVersion: 1.0.1\n")
-    said = agent_tools(tmp_path, "doctor").stdout
+    said = python(tmp_path, "-m", "agent_tools", "doctor").stdout
     for words in ("1.0.1", "uninstall", "agent-tools-sandbox"):
         assert words in said
-    shutil.rmtree(foreign)
-    assert "uninstall" not in agent_tools(tmp_path, "doctor").stdout
 
 
 @pytest.mark.parametrize("option", [["--json"], ["--runtime", "runsc"], ["--container", "box"]], ids=" ".join)
