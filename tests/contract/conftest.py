@@ -9,6 +9,8 @@ from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.transport.transport import TransportName
 from tests.contract.images import image_of
 from tests.contract.sessions import *  # noqa: F403
+from tests.contract.states import new_sandbox as new_sandbox
+from tests.contract.states import used_sandboxes as used_sandboxes
 from tests.doubles import ProcessEngine
 
 
