@@ -26,6 +26,7 @@ from agent_tools.containers.failures import (
     ContainersError,
     KeyRevoked,
     NoSandbox,
+    RowsAway,
     TooManyContainers,
 )
 from agent_tools.containers.ids import new_id
@@ -259,7 +260,7 @@ class Containers(Generic[Config]):
 
     def discard(self, owner: str, id_: str) -> None:
         """Delete a container whose id was not returned to a client. Raises nothing: it would also expire later."""
-        with suppress(ContainersError, self._rows.failure):
+        with suppress(ContainersError):
             self.delete(owner, id_)
 
     def sweep(self) -> int:
@@ -310,7 +311,7 @@ class Containers(Generic[Config]):
                 yield live.interpreter, live.woken
             finally:
                 self.slots.release(id_, live)
-                with suppress(self._rows.failure, OSError):  # the next use records it
+                with suppress(RowsAway, OSError):  # the next use records it
                     self.measure(id_)
 
     def _owner(self, id_: str) -> str:
@@ -343,7 +344,7 @@ class Containers(Generic[Config]):
                 yield live.interpreter.as_sandbox, ""
             finally:
                 self.slots.release(id_, live)
-                with suppress(self._rows.failure, OSError):
+                with suppress(RowsAway, OSError):
                     self.measure(id_)
             return
         with self.acquire(id_, timeout) as (interpreter, woken):
@@ -435,12 +436,12 @@ class Containers(Generic[Config]):
 
     def sandbox_gone(self, id_: str) -> None:
         """Release a container without a sandbox to other processes."""
-        with suppress(self._rows.failure):  # others may take it once this process has ended
+        with suppress(RowsAway):  # others may take it once this process has ended
             self.leases.release_lease(id_)
 
     def was_parked(self, id_: str) -> None:
         """Count the saved variables of a container, or delete them if the container has ended."""
-        with suppress(self._rows.failure):  # the next use counts them
+        with suppress(RowsAway):  # the next use counts them
             if self._rows.get(ContainerRecord, id_, status="active") is None:
                 self.variables.remove(id_)
             else:
@@ -463,5 +464,5 @@ class Containers(Generic[Config]):
 
         If the container has ended, that start made its folder again, which is removed.
         """
-        with suppress(self._rows.failure):  # the next sweep finds the folder
+        with suppress(RowsAway):  # the next sweep finds the folder
             self.endings.clear(id_, interpreter.close)

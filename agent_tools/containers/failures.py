@@ -73,10 +73,10 @@ class KeyRevoked(ContainersError):
 
 
 class RowsAway(ContainersError):
-    """The rows of containers cannot be read or written now."""
+    """The rows cannot be read or written now."""
 
     def __init__(self) -> None:
-        super().__init__("The database of the containers does not answer; try again later.")
+        super().__init__("The database does not answer; try again later.")
 
 
 class ContainerElsewhere(ContainersError):

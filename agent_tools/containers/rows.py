@@ -27,11 +27,9 @@ class Rows(Protocol):
 
     `where` maps columns to values; a list matches any of its values, `Before` all smaller numbers.
 
-    Attributes:
-        failure: the exception that is raised while the rows cannot be reached.
+    Raises:
+        RowsAway: the rows cannot be reached.
     """
-
-    failure: type[Exception]
 
     @abstractmethod
     def add(self, *records: Record) -> None:
@@ -79,8 +77,6 @@ class MemoryRows(Rows):
     SQLite's `:memory:` behind `Store` would do as much, but adds 0.8 s of SQLAlchemy's import to the 1.8 s of processor
     time in which the MCP server, which needs no database, starts.
     """
-
-    failure = LookupError  # never raised
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

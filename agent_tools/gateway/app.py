@@ -107,7 +107,9 @@ async def _lifespan(
         opened.push_async_callback(run_in_threadpool, services.close)
         opened.push_async_callback(services.upstream.aclose)
         app.state.services, app.state.mounted = services, {}
-        app.state.jobs = jobs = Jobs(services.config, services.pool, services.containers.queue, end_waits)
+        app.state.jobs = jobs = Jobs(
+            services.config, services.pool, services.containers.queue, end_waits, services.keys.has
+        )
         opened.push_async_callback(jobs.close)
         app.state.sockets = sockets = ResponseSockets(services.config)
         opened.push_async_callback(sockets.close)

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from agent_tools.containers.failures import RowsAway
 from agent_tools.gateway.requests.api_errors import stopped
 from agent_tools.gateway.store.records import ResponseBody, ResponseHead, StoredEvents
-from agent_tools.gateway.store.store import Store, StoreError, packed
+from agent_tools.gateway.store.store import Store, packed
 from agent_tools.models.base import JsonObject
 
 ACTIVE = ("queued", "in_progress")  # statuses of a response that has not ended
@@ -33,7 +34,7 @@ class BackgroundResponses:
         """Note that a response ended unstored; it is marked as failed once the store works again. Raises nothing."""
         with self._lock:
             self._unstored.add(id_)
-        with suppress(StoreError):  # the next sweep, or the next request for it, tries again
+        with suppress(RowsAway):  # the next sweep, or the next request for it, tries again
             self._fail_unstored(id_)
 
     def settled(self, head: ResponseHead) -> ResponseHead:

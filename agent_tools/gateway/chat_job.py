@@ -7,7 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 from agent_tools.agents.steps import Finished
-from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, ContainersError, TooManyContainers
+from agent_tools.containers.failures import (
+    ContainerExpired,
+    ContainerNotFound,
+    ContainersError,
+    TooManyContainers,
+)
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.gateway.chat_composer import ChatComposer, Chunk
@@ -16,7 +21,6 @@ from agent_tools.gateway.conversations.fingerprint import ConversationIdentity
 from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.requests.api_errors import ApiError, revoked
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.gateway.turn_job import TurnJob
@@ -77,7 +81,7 @@ class ChatContainer:
 
     Raises:
         ContainersError: the client's container does not exist, or its memory is more than allowed.
-        StoreError: the store cannot be read.
+        RowsAway: the store cannot be read.
     """
 
     def __init__(self, services: Services, request: ChatRequest, owner: str, session: str) -> None:
@@ -101,7 +105,7 @@ class ChatContainer:
         """Release the container; delete it if no later request could find it."""
         self.lease.close()
         if self.lease.has_made and not self._is_found_again:
-            with suppress(ContainersError, StoreError):  # else it expires
+            with suppress(ContainersError):  # else it expires
                 self._services.containers.delete(self._owner, self.lease.container_id)
 
     def _leased(self, named: str) -> ContainerLease:

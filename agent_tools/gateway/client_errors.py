@@ -9,7 +9,6 @@ from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.containers import failures as containers
 from agent_tools.errors import AgentToolsError, EngineError, ModelError, ToolServiceError
 from agent_tools.gateway.requests.api_errors import ApiError, too_large, upstream_unauthorized
-from agent_tools.gateway.store.store import StoreError
 
 MAX_DETAIL = 1_000  # characters of the upstream's own message that are passed on
 _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str | None]] = {  # status, code, param
@@ -52,10 +51,6 @@ def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
             return ApiError(status, exc.message, code=code, param=param)
         case ModelError():
             return _model_error(exc, is_clients_key)
-        case StoreError():  # the store has logged it
-            return ApiError(
-                503, "The gateway's database does not answer; try again later.", code="database_unavailable"
-            )
         case AgentToolsError():
             _log.error("a request failed: %s", type(exc).__name__)
             return engine_error(exc) or ApiError(500, "The code interpreter failed.", code="code_interpreter_error")

@@ -104,6 +104,7 @@ class Jobs:
         pool: Executor,
         queue: SandboxQueue,
         end_waits: Callable[[], None] = lambda: None,
+        may_use: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._config = config
         self._pool = pool
@@ -113,7 +114,7 @@ class Jobs:
         self._waiting: list[Ticket] = []  # of jobs, in the order in which they came
         self._held: Counter[str] = Counter()
         self._following: dict[Job, str] = {}  # with their owners
-        self._revoked: frozenset[str] = frozenset()
+        self._may_use = may_use  # whether an owner may still ask: it changes before `end_of` is called
         self._loop = asyncio.get_running_loop()
         self._closing: asyncio.Task[None] | None = None
         self.failed: Callable[[str, ApiError], None] = lambda *_: None
@@ -142,7 +143,7 @@ class Jobs:
             self._leave(owner)
             raise
         slot = JobSlot(owner, ticket)
-        if owner in self._revoked:
+        if not self._may_use(owner):
             self.leave(slot)
             raise revoked()
         return slot
@@ -191,7 +192,7 @@ class Jobs:
         """Start a job that has entered; it leaves at its end. End it if its key was revoked or the gateway stops."""
         self._following[job] = slot.owner
         job.is_stopped = self._closing is not None
-        if job.is_stopped or slot.owner in self._revoked:  # since it has entered
+        if job.is_stopped or not self._may_use(slot.owner):  # since it has entered
             self.abandon(job)
         self._pool.submit(copy_context().run, self._work, job, slot)  # with the id of its request, for the log
 
@@ -209,7 +210,6 @@ class Jobs:
             self._loop.call_soon_threadsafe(self._end_of, owners)
 
     def _end_of(self, owners: frozenset[str]) -> None:
-        self._revoked |= owners
         for job, owner in self._following.items():
             if owner in owners:
                 self.abandon(job)

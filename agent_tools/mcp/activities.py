@@ -17,6 +17,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from agent_tools.containers.failures import NoSandbox
+from agent_tools.containers.keys import first_of_most
 from agent_tools.mcp.activity import Activity, ActivityPlace
 from agent_tools.mcp.config import McpLimits
 
@@ -28,6 +29,7 @@ Report = Callable[[float, str], Awaitable[None]]
 SOON = 0.2  # seconds in which most calls are over, without progress
 PROGRESS_SECONDS = 0.2  # between two notifications of progress
 MAX_UNREAD = 8  # runs of one key that ended and whose rest no call has asked for; the oldest is forgotten first
+MAX_UNREAD_OF_ALL = 64  # likewise, of all keys; the first of the key that has most is forgotten first
 
 
 class Activities:
@@ -58,9 +60,12 @@ class Activities:
         over, owner = anyio.Event(), activity.place.owner
         self._known[(owner, activity.place.container, kind)] = activity, over
         self._group.start_soon(self._run, activity, over)
-        unread = [key for key, (each, _) in self._known.items() if each.is_over and key[0] == owner]
-        for key in unread[:-MAX_UNREAD]:
+        unread = [key for key, (each, _) in self._known.items() if each.is_over]
+        for key in [key for key in unread if key[0] == owner][:-MAX_UNREAD]:
+            unread.remove(key)
             del self._known[key]
+        while len(unread) > MAX_UNREAD_OF_ALL:
+            del self._known[unread.pop(first_of_most([key[0] for key in unread]))]
 
     async def follow(self, activity: Activity, within: float, report: Report) -> None:
         """Wait for the end of an activity, up to a time in seconds. Cancelling the wait ends the activity."""

@@ -6,6 +6,7 @@ Its result is the whole answer of the call. Tasks are in memory and end with the
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Callable
@@ -15,11 +16,14 @@ import anyio.to_thread
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolResult, RequestParams
 
+from agent_tools.containers.keys import first_of_most
+from agent_tools.limits import MIB
 from agent_tools.mcp.activity import TAIL, Activity
 from agent_tools.text import utc_text
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 MAX_ENDED = 16  # tasks of one key that are over; the oldest is forgotten first
+MAX_ENDED_BYTES = 256 * MIB  # of the results of all keys; the first of the key that has most is forgotten first
 LASTING = 3_600.0  # seconds that a result can be had, after the longest run
 POLL, POLL_LATER = 1_000, 5_000  # milliseconds between two polls: in the first minute, and then
 _MINUTE = 60.0
@@ -45,6 +49,7 @@ class RunTask:
         self._facts = {"taskId": self.id, "createdAt": utc_text(now), "ttlMs": round(ttl * 1000)}
         self._activity: Activity | None = activity
         self._tell = tell
+        self.size = 0  # bytes of the result, once there is one
         activity.followers += 1  # for ever: no later call has to tell of it
 
     def state(self) -> dict[str, Any]:
@@ -62,6 +67,7 @@ class RunTask:
         else:
             result = self._tell(activity).model_dump(by_alias=True, mode="json", exclude_none=True)
             self._facts = {**facts, "status": "completed", "result": result}
+            self.size = len(json.dumps(result))
         self._activity = None
         return self._facts
 
@@ -105,6 +111,9 @@ class RunTasks:
         ended = [task.id for task in over if task.owner == owner]
         for id_ in ended[:-MAX_ENDED]:
             del self._tasks[id_]
+        over = [task for task in over if task.id in self._tasks]
+        while sum(task.size for task in over) > MAX_ENDED_BYTES:
+            del self._tasks[over.pop(first_of_most([task.owner for task in over])).id]
 
 
 def undeclared() -> MCPError:

@@ -9,9 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-import sqlalchemy as sa
 
-from agent_tools.containers.failures import ContainerExists
+from agent_tools.containers.failures import ContainerExists, RowsAway
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.conversations.stored import StoredConversations
@@ -23,8 +22,6 @@ from agent_tools.gateway.store.records import ConversationItem, StoredConversati
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import CODE_TOOL, SLEEP, code, is_idle, outputs, post, until, upload
 from tests.gateway.conftest import Gateway, NewGateway
-
-LOCKED = sa.exc.OperationalError("", {}, Exception("database is locked"))
 
 
 def ok(_: Any) -> ScriptedReply:
@@ -69,7 +66,7 @@ def test_a_container_whose_row_cannot_be_written_leaves_no_folder(
     gateway = new_gateway({"m": ok})
 
     def locked(*_: Any) -> None:
-        raise LOCKED
+        raise RowsAway
 
     monkeypatch.setattr(gateway.services.store, "add", locked)
     assert httpx.post(f"{gateway.url}/v1/containers", json={"name": "x"}).status_code == 503
@@ -154,7 +151,7 @@ def test_an_upload_that_is_half_deleted_is_not_found(new_gateway: NewGateway, mo
 
     def locked(kind: Any, **where: Any) -> int:
         if kind is Upload:
-            raise LOCKED
+            raise RowsAway
         return delete(kind, **where)
 
     monkeypatch.setattr(store, "delete", locked)

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent_tools.cli import cli
+from agent_tools.containers.failures import RowsAway
 from agent_tools.containers.keys import digest
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway import named_keys
@@ -117,14 +118,14 @@ def test_a_database_that_is_away_leaves_the_keys_of_before(new_gateway: NewGatew
     key = NamedKeys(gateway.services.store).add("alice", NO_LIMITS)
     until(lambda: status(gateway, key) == 200)
     find, gateway.services.store.find = gateway.services.store.find, _away  # type: ignore[method-assign,assignment]
-    with pytest.raises(Store.failure):
+    with pytest.raises(RowsAway):
         gateway.services._read_keys()
     gateway.services.store.find = find  # type: ignore[method-assign]
     assert status(gateway, key) == 200
 
 
 def _away(*_: object, **__: object) -> object:
-    raise Store.failure("away")
+    raise RowsAway
 
 
 def test_nobody_is_let_in_by_a_key_that_may_be_revoked_for_long() -> None:

@@ -20,7 +20,7 @@ def test_a_database_that_is_away_does_not_end_the_sweeping(
     engine = sa.create_engine(services.config.database_url)
     table_of(StoredConversation).drop(engine)
     assert services.sweep() == services.sweep_failures == 1
-    assert "sweeping failed: OperationalError" in caplog.text
+    assert "sweeping failed: RowsAway" in caplog.text
     table_of(StoredConversation).create(engine)
     engine.dispose()
     assert services.sweep() == 0

@@ -14,12 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from agent_tools.cli import cli
+from agent_tools.containers.failures import RowsAway
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.store.records import UsageRow
-from agent_tools.gateway.store.store import Store, StoreError
+from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.store.tables import USAGE_BY_MONTH
 from agent_tools.gateway.usage import UsageMeter
 from agent_tools.models.base import Usage
@@ -79,15 +80,13 @@ def test_the_sums_are_those_of_the_audit_log(new_gateway: NewGateway, work_dir: 
 class Away:
     """A store that cannot be written while `is_away`."""
 
-    failure = StoreError
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self.is_away = True
 
     def increase(self, record: UsageRow, *names: str) -> None:
         if self.is_away:
-            raise StoreError
+            raise RowsAway
         self._store.increase(record, *names)
 
 
@@ -101,7 +100,7 @@ def test_what_cannot_be_written_is_written_later_and_days_are_rows(work_dir: Pat
         now[0] = at
         meter.ran(row, {"key": "a", "user": ""}, RunEnd(1_001, 5, 7))
         meter.asked(owner, Usage(3, 2))
-        with pytest.raises(StoreError):
+        with pytest.raises(RowsAway):
             meter.flush()
     away.is_away = False
     meter.flush()

@@ -215,6 +215,20 @@ def test_tasks_that_are_over_are_forgotten_by_number_and_by_age() -> None:
     assert not _is_known(tasks, "me", running.id)
 
 
+def test_the_results_of_all_keys_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_tools.mcp.tasks.MAX_ENDED_BYTES", 2_500)
+
+    def told(_: object) -> mcp_types.CallToolResult:
+        return mcp_types.CallToolResult(content=[mcp_types.TextContent(type="text", text="x" * 900)])
+
+    tasks, made = RunTasks(60), []
+    for owner in ("one", "one", "two", "one"):
+        activity = ran("a", owner=owner)
+        activity._ended = activity._began
+        made.append(tasks.add(activity, told))
+    assert [_is_known(tasks, task.owner, task.id) for task in made] == [False, False, True, True]
+
+
 def _is_known(tasks: RunTasks, owner: str, id_: str) -> bool:
     try:
         return tasks.find(owner, id_) is not None

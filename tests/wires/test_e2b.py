@@ -306,6 +306,20 @@ def test_a_paused_sandbox_keeps_files_and_variables(served: Served) -> None:
     assert waking.text("1 + 1") == "2"
 
 
+def test_a_pause_that_ends_a_command_is_not_undone_by_the_end_of_its_stream(served: Served) -> None:
+    client = Client(served)
+    sandbox = client.create(timeout=100, autoPause=True, autoResume={"enabled": True})
+    start = envelope({"process": {"cmd": "/bin/sleep", "args": ["60"]}})
+    path = "/process.Process/Start"
+    with sandbox.http.stream("POST", path, content=start, headers=sandbox.stream_headers) as it:
+        pieces, envelopes = it.iter_bytes(), Envelopes()
+        read(envelopes, next(pieces))
+        assert client.http.post(f"/sandboxes/{sandbox.id}/pause", json={}).status_code == 204
+        last = [each for piece in pieces for each in read(envelopes, piece)][-1]
+    assert last["error"]["code"] == "unavailable"
+    assert client.http.get(f"/sandboxes/{sandbox.id}").json()["state"] == "paused"
+
+
 def test_a_sandbox_whose_time_ends_while_no_gateway_runs_is_paused(served: Served) -> None:
     client, services = Client(served), served.gateway.services
     sandbox = client.create(timeout=300, autoPause=True)

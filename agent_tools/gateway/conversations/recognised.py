@@ -29,10 +29,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agent_tools.containers.failures import RowsAway
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.fingerprint import ConversationFingerprint, ConversationIdentity, Fingerprints
 from agent_tools.gateway.store.records import StoredFingerprint
-from agent_tools.gateway.store.store import Store, StoreError
+from agent_tools.gateway.store.store import Store
 
 MAX_SESSION = 256  # characters of a session's id that count
 NOTE_SECONDS = 30.0  # to wait for a note of another thread that is under way
@@ -87,7 +88,7 @@ class RecognisedConversations:
         """Return the container of a conversation's earlier calls.
 
         Raises:
-            StoreError: the store cannot be read.
+            RowsAway: the store cannot be read.
         """
         fingerprints = conversation.fingerprints
         self._wait_for_notes(fingerprints)
@@ -127,14 +128,14 @@ class RecognisedConversations:
             if len(self._unnoted) == MAX_UNNOTED:
                 _log.error("the database is unreachable: the container of a conversation will not be found again")
             self._unnoted.append(_Note(conversation, conversation.answered(answer), container_id))
-        with suppress(StoreError):
+        with suppress(RowsAway):
             self.record_again()
 
     def record_again(self) -> None:
         """Retry the notes that the store rejected before.
 
         Raises:
-            StoreError: it rejects them again.
+            RowsAway: it rejects them again.
         """
         while note := self._next_unnoted():
             is_noted = False
@@ -174,7 +175,7 @@ class RecognisedConversations:
         while True:
             with self._change:
                 if not self._change.wait_for(lambda: not are_about(self._being_noted), NOTE_SECONDS):
-                    raise StoreError("The database does not answer; try again later.")
+                    raise RowsAway
                 if not are_about(self._unnoted):
                     return
             self.record_again()

@@ -100,6 +100,8 @@ class RequestKeys:
         """
         self._groups = groups
         left_out = {owner for owner, user in dict(self._users).items() if not self._caller_of(user)}
+        for owner in left_out:
+            self._users.pop(owner, None)  # another token may let the user in again
         before = self._owners
         left = {digest: caller for digest, caller in self._set.items() if digest not in revoked}
         self._callers = {**left, **callers}

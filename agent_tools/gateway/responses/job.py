@@ -15,6 +15,7 @@ from starlette.types import Receive
 
 from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
 from agent_tools.agents.turn.loop import ToolLoop
+from agent_tools.containers.failures import RowsAway
 from agent_tools.gateway.conversations.stored import ServerOnlyFields
 from agent_tools.gateway.event_log import EventLog, encoded
 from agent_tools.gateway.http import jobs_of, owner_of, services_of
@@ -34,7 +35,7 @@ from agent_tools.gateway.responses.summary_item import compaction_item, summary_
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import while_there
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
-from agent_tools.gateway.store.store import StoreError, packed
+from agent_tools.gateway.store.store import packed
 from agent_tools.gateway.turn_job import TurnJob
 from agent_tools.messages import SERVER_FIELDS
 from agent_tools.models.base import Conversation, JsonObject, Usage
@@ -244,7 +245,7 @@ class ResponseJob(TurnJob):
         try:
             items = [*self.plan.request.input, *answer]
             self._services.stored_conversations.append(stored, items, hidden, container_id)
-        except (StoreError, ApiError) as exc:
+        except (RowsAway, ApiError) as exc:
             _log.error("a response could not be added to its conversation: %s", type(exc).__name__)
             body["conversation"] = None
 

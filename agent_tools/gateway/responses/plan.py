@@ -13,7 +13,14 @@ from functools import partial
 from pathlib import PurePath
 
 from agent_tools.agents.turn.loop import ToolLoop
-from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, DiskFull, MemoryRefused, NetworkRefused
+from agent_tools.containers.failures import (
+    ContainerExpired,
+    ContainerNotFound,
+    DiskFull,
+    MemoryRefused,
+    NetworkRefused,
+    RowsAway,
+)
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.network import check_network
 from agent_tools.containers.records import ContainerRecord, Upload
@@ -52,7 +59,6 @@ from agent_tools.gateway.responses.tools import (
 )
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
-from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.patch import PATCH_NAME, ContainerPatch, patch_function
 from agent_tools.gateway.tools.shell import ContainerShell
@@ -400,7 +406,7 @@ def _context(
     config, id_, lease = services.config, chosen.container_id, chosen.lease
 
     def find_file(name: str) -> str | None:
-        with contextlib.suppress(StoreError):  # an answer without a citation is better than none
+        with contextlib.suppress(RowsAway):  # an answer without a citation is better than none
             file = services.files.named(id_, name) if lease and lease.has_container else None
             return file.id if file else None
         return None

@@ -114,7 +114,8 @@ def resolved(
 ) -> list[JsonObject]:
     """Return the items, with the stored ones in place of references to them.
 
-    `limit` bounds the bytes of all responses that the referenced items are in; errors name an item by `path`.
+    `limit` bounds the bytes of all responses that the referenced items are in, and of items that are referenced again;
+    errors name an item by `path`.
 
     Raises:
         ApiError: 404, a referenced item is not stored, or is another owner's; 413, the limit is exceeded.
@@ -213,34 +214,43 @@ def _is_code_as_function(item: Mapping[str, Any]) -> bool:
 
 
 class _Outputs:
-    """The items of stored responses. Each response is read once, and no more than `limit` bytes in all."""
+    """The items of stored responses. Each response is read once, and no more than `limit` bytes come of all."""
 
     def __init__(self, store: Store, owner: str, limit: int) -> None:
         self._store = store
         self._owner = owner
         self._limit = self._left = limit
         self._read: dict[str, dict[str, JsonObject]] = {}
+        self._found: dict[str, tuple[JsonObject, int]] = {}  # by id, with its bytes
 
     def find(self, reference: Mapping[str, Any], param: str) -> JsonObject:
         id_ = reference.get("id")
         if not isinstance(id_, str):
             raise missing(param)
+        if id_ in self._found:
+            found, size = self._found[id_]
+            self._spend(size, param)
+            return found
         place = self._store.get(StoredItem, id_, owner=self._owner)
-        found = self._items(place.response_id, param).get(id_) if place else None
-        if found is None:
+        item = self._items(place.response_id, param).get(id_) if place else None
+        if item is None:
             message = (
                 f"Item with id '{id_[:80]}' not found. Items of responses with 'store' set to false are not stored."
             )
             raise ApiError(404, message, param=param)
-        return found
+        self._found[id_] = item, len(packed(item))
+        return item
 
     def _items(self, response_id: str, param: str) -> dict[str, JsonObject]:
         if response_id not in self._read:
             response = self._store.get(ResponseBody, response_id, owner=self._owner)
             body = response.body if response else '{"output":[]}'
-            self._left -= len(body)
-            if self._left < 0:
-                message = f"The referenced items are in responses of more than {self._limit:,} bytes: send the items."
-                raise ApiError(413, message, param=param, code="request_too_large")
+            self._spend(len(body), param)
             self._read[response_id] = {item["id"]: item for item in json.loads(body)["output"]}
         return self._read[response_id]
+
+    def _spend(self, size: int, param: str) -> None:
+        self._left -= size
+        if self._left < 0:
+            message = f"The referenced items have more than {self._limit:,} bytes: send the items themselves."
+            raise ApiError(413, message, param=param, code="request_too_large")

@@ -13,12 +13,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from agent_tools.containers.failures import RowsAway
 from agent_tools.containers.records import Record
 from agent_tools.containers.rows import ANYHOW, Before, Kind, Rows
 from agent_tools.gateway.compute_queue import ComputeQueue
 from agent_tools.gateway.store.tables import metadata
 
-StoreError = sa.exc.SQLAlchemyError  # raised while the database is away or full
 LOCK_TIMEOUT = 10.0  # seconds in which another process may hold the lock of an SQLite file
 RETRY_LOCK_TIMEOUT = 0.1  # seconds that a write waits after another one has just timed out
 _log = logging.getLogger(__name__)
@@ -36,8 +36,6 @@ class Store(Rows):
         failures: the number of transactions that failed since the start; each is in the log.
         is_file: the rows are in an SQLite file, which programs of one machine can share.
     """
-
-    failure = StoreError
 
     def __init__(self, url: str, lock_timeout: float = LOCK_TIMEOUT, compute: ComputeQueue | None = None) -> None:
         self.failures = 0
@@ -64,7 +62,7 @@ class Store(Rows):
         try:
             with self._transaction() as connection:
                 connection.execute(sa.select(metadata.tables["responses"].c.id).limit(1)).first()
-        except StoreError:
+        except RowsAway:
             return False
         return True
 
@@ -172,22 +170,26 @@ class Store(Rows):
                     if is_locked:
                         _set_lock_timeout(connection.connection, self._lock_timeout)
             self._is_locked = False
-        except sa.exc.OperationalError as exc:
-            self._is_locked = self.is_file and "locked" in str(exc.orig)
+        except RowsAway as exc:
+            self._is_locked = self.is_file and "locked" in str(exc.__cause__)
             raise
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
-        """Begin a transaction; one that fails is counted and named in the log, without what it held."""
+        """Begin a transaction; one that fails is counted and named in the log, without what it held.
+
+        Raises:
+            RowsAway: the database is away, locked or full.
+        """
         try:
             with self._courtesy(), self._engine.begin() as connection:
                 yield connection
         except sa.exc.IntegrityError:
             raise  # the database works: such a row is there already
-        except StoreError as exc:
+        except sa.exc.SQLAlchemyError as exc:
             self.failures += 1
             _log.error("the database failed: %s", type(exc).__name__)
-            raise
+            raise RowsAway from exc
 
 
 def table_of(kind: type[Record]) -> sa.Table:

@@ -9,10 +9,8 @@ from typing import Any
 
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.failures import RowsAway
 from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.store.store import StoreError
 from agent_tools.skills.skill import Skill
 from agent_tools.tools.base import tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -91,21 +89,14 @@ class ContainerLease:
         """Take the interpreter, which may not be ready yet."""
         if self._interpreter is None:
             self.ensure()
-            try:
-                self._interpreter, self._woken = self._stack.enter_context(
-                    self.containers.acquire(self.container_id, has_ticket=True)
-                )
-            except StoreError as exc:
-                raise RowsAway from exc
+            acquired = self.containers.acquire(self.container_id, has_ticket=True)
+            self._interpreter, self._woken = self._stack.enter_context(acquired)
         return self._interpreter
 
     def ensure(self) -> None:
         """Make the container now, if it does not exist."""
         if self._make:
-            try:
-                self._make()
-            except StoreError as exc:
-                raise RowsAway from exc
+            self._make()
             self._make, self.has_made = None, True
 
     def warm_up(self) -> None:

@@ -149,7 +149,7 @@ async def _events(call: E2BRequest, run: Process, cursor: Cursor) -> AsyncGenera
     ended = process.sync.result()
     if ended.timed_out:
         raise HTTPException(504, f"The command {ended.reason}.")
-    await call.here()  # a command that has ended with its sandbox has no exit code
+    await call.here(resumes=False)  # a command that has ended with its sandbox has no exit code
     end = {"exitCode": ended.exit_code, "exited": True, "status": f"exit status {ended.exit_code}"}
     yield {"event": {"end": {**end, **({"error": ended.reason} if ended.reason else {})}}}
 

@@ -202,8 +202,8 @@ class E2BRequest(WireRequest):
             raise HTTPException(404, f"{_GONE}: {id_[:64]}")
         return box
 
-    async def here(self) -> E2BSandbox:
-        """Return the running sandbox that the request is for.
+    async def here(self, *, resumes: bool = True) -> E2BSandbox:
+        """Return the running sandbox that the request is for; a paused one may be resumed for it.
 
         Raises:
             HTTPException: 502, it does not exist or is paused; 501, the request is for a port of the sandbox.
@@ -213,7 +213,7 @@ class E2BRequest(WireRequest):
         id_ = headers.get("e2b-sandbox-id") or (named[2] if named else "")
         port = headers.get("e2b-sandbox-port") or (named[1] if named else "")
         box = await aside(self.wire.find, self.owner, id_)
-        if box and box.state.is_paused and box.state.auto_resume:
+        if box and box.state.is_paused and box.state.auto_resume and resumes:
             await self.resume(box, 300)
         if box is None or box.state.is_paused:
             raise HTTPException(502, _GONE)

@@ -128,6 +128,25 @@ def test_a_job_that_raises_tells_it_closes_and_leaves_its_place(work_dir: Path) 
     asyncio.run(story())
 
 
+def test_an_owner_is_refused_only_while_it_may_not_ask(work_dir: Path) -> None:
+    async def story() -> None:
+        owners = {"me"}
+        with ThreadPoolExecutor(1) as pool:
+            config = GatewayConfig("http://u", data_dir=work_dir)
+            jobs = Jobs(config, pool, SandboxQueue(1, 1), may_use=owners.__contains__)
+            place = await jobs.enter("me", needs_sandbox=False)
+            owners.clear()
+            jobs.end_of(frozenset({"me"}))
+            with pytest.raises(ApiError, match="revoked"):
+                await jobs.enter("me", needs_sandbox=False)
+            owners.add("me")  # in another group, say
+            jobs.leave(await jobs.enter("me", needs_sandbox=False))
+            jobs.leave(place)
+            assert dict(jobs._held) == {}
+
+    asyncio.run(story())
+
+
 class Endless(Broken):
     """Works until it is cancelled."""
 

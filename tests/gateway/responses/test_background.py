@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
-import sqlalchemy as sa
 
 from agent_tools.containers.containers import Containers
+from agent_tools.containers.failures import RowsAway
 from agent_tools.gateway.background import BackgroundResponses
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.store.records import GatewayRow, ResponseBody, ResponseHead, StoredEvents, StoredResponse
@@ -321,7 +321,7 @@ def test_one_whose_start_cannot_be_stored_is_refused(new_gateway: NewGateway, mo
     gateway = new_gateway({"m": ["Ok."]})
 
     def locked(*_: Any) -> None:
-        raise sa.exc.OperationalError("", {}, Exception("database is locked"))
+        raise RowsAway
 
     monkeypatch.setattr(gateway.services.store, "add", locked)
     assert post(gateway, background=True).status_code == 503

@@ -55,6 +55,9 @@ def test_a_response_whose_items_are_named_is_read_once_and_within_bounds(work_di
     with pytest.raises(ApiError) as refused:
         resolved(store, "me", named, len(body) - 1)
     assert refused.value.status == 413
+    with pytest.raises(ApiError) as refused:  # one that is named again and again counts each time
+        resolved(store, "me", named[:1] * 1_000, 2 * len(body))
+    assert (refused.value.status, store.reads) == (413, 3)
     store.close()
 
 

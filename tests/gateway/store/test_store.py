@@ -12,11 +12,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
+from agent_tools.containers.failures import RowsAway
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Record, Upload
 from agent_tools.containers.rows import MANY, Before
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, UsageRow
-from agent_tools.gateway.store.store import Store, StoreError, table_of
+from agent_tools.gateway.store.store import Store, table_of
 from tests.gateway.asking import INCLUDE, beside, code, events_of, has_ended, outputs, post, until
 from tests.gateway.conftest import NewGateway
 from tests.gateway.postgresql import postgresql
@@ -74,7 +76,7 @@ def test_usage_adds_up_by_month_user_and_key(store: Store) -> None:
 def test_records_of_several_tables_are_added_together_or_not_at_all(store: Store) -> None:
     store.add(call("c1"), call("c2"), file("f1", "a"))
     assert (store.count(StoredCall), store.count(ContainerFile)) == (2, 1)
-    with pytest.raises(StoreError):
+    with pytest.raises(sa.exc.IntegrityError):
         store.add(call("c3"), file("f2", "a"))
     assert (store.count(StoredCall), store.count(ContainerFile)) == (2, 1)
 
@@ -171,7 +173,7 @@ def test_only_the_first_write_waits_for_a_lock_that_stays(work_dir: Path) -> Non
         other.execute("BEGIN IMMEDIATE")
         started = time.monotonic()
         for _ in range(writes):
-            with pytest.raises(StoreError):
+            with pytest.raises(RowsAway):
                 store.delete(ContainerRecord, id="a")
         assert patience <= time.monotonic() - started < writes * patience / 2
         assert not store.answers()

@@ -65,6 +65,22 @@ def test_of_the_ends_that_nobody_asks_for_only_the_newest_are_kept() -> None:
     under_way(talk)
 
 
+def test_the_ends_of_all_keys_are_bounded_and_the_key_that_has_most_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_tools.mcp.activities.MAX_UNREAD_OF_ALL", 3)
+
+    async def talk(activities: Activities) -> None:
+        for owner, container in (("one", "a"), ("two", "b"), ("one", "c"), ("two", "d"), ("one", "e")):
+            work = Work(container, owner)
+            work.may_end.set()
+            activities.begin("code", work)
+            await activities.attend(work, 60, unheard)
+        activities.begin("code", Work("f", "two"))
+        left = [(owner, each) for owner in ("one", "two") for each in "abcde" if activities.find(owner, each)]
+        assert left == [("one", "c"), ("one", "e"), ("two", "d")]
+
+    under_way(talk)
+
+
 def test_no_more_is_begun_than_may_be_at_once() -> None:
     async def talk(activities: Activities) -> None:
         activities.begin("code", Work("a"))
