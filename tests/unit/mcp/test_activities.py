@@ -73,7 +73,7 @@ def test_the_ends_of_all_keys_are_bounded_and_the_key_that_has_most_gives_way(mo
             work = Work(container, owner)
             work.may_end.set()
             activities.begin("code", work)
-            await activities.attend(work, 60, unheard)
+            await activities.follow(work, 60, unheard)
         activities.begin("code", Work("f", "two"))
         left = [(owner, each) for owner in ("one", "two") for each in "abcde" if activities.find(owner, each)]
         assert left == [("one", "c"), ("one", "e"), ("two", "d")]
