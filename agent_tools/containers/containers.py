@@ -411,7 +411,7 @@ class Containers(Generic[Config]):
         """End all code in the containers of these owners; files stay until they expire."""
         for row in self.leases.of_this_process():
             if row.owner in owners:
-                self._stop(row)
+                self.slots.drop(row.id, row.generation)
 
     def stop_one(self, id_: str, by: Mapping[str, str]) -> None:
         """End all code in a container of any owner, and its sandbox; files stay until it expires.
@@ -428,11 +428,7 @@ class Containers(Generic[Config]):
             raise ContainerNotFound(id_)
         self.leases.check_holder(row)
         self._audit.write("container_stopped", **by, container=id_)
-        self._stop(row)
-
-    def _stop(self, row: ContainerRecord) -> None:
-        self.slots.drop(row.id, row.generation)
-        self.sandbox_gone(row.id)
+        self.slots.drop(id_, row.generation)
 
     def sandbox_gone(self, id_: str) -> None:
         """Release a container without a sandbox to other processes."""

@@ -222,14 +222,23 @@ class Slots:
         return True
 
     def drop(self, id_: str, generation: int) -> None:
-        """Close the sandbox that a container got in this generation, even if it is in use; nothing is saved."""
+        """Close the sandbox that a container got in this generation, even if it is in use; nothing is saved.
+
+        Nobody takes the container before its owner knows that it has no sandbox.
+        """
         with self._change:
-            self._change.wait_for(lambda: id_ not in self._locks or id_ not in self._live)
+            self._change.wait_for(lambda: id_ not in self._locks or id_ not in self._live.keys() | self._locks.taken)
             live = self._live.get(id_)
-            if live is None or live.generation != generation:
+            if id_ in self._locks or (live and live.generation != generation):  # whoever parks it tells its owner
                 return
-            del self._live[id_]
-        live.interpreter.close()
+            self._locks.begin([id_])
+            self._live.pop(id_, None)
+        try:
+            if live:
+                live.interpreter.close()
+        finally:
+            self._owner.sandbox_gone(id_)
+            self._locks.end(id_)
 
     def running(self) -> Mapping[str, bool]:
         """Return the containers that have a sandbox, each with True while it is in use."""

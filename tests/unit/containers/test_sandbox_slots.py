@@ -26,6 +26,7 @@ class Owner:
     def __init__(self, work_dir: Path, runtime: Runtime) -> None:
         self.clock = time.time
         self.rows_answer, self.is_asked = threading.Event(), threading.Event()
+        self.gone = list[str]()
         self._work_dir, self._runtime = work_dir, runtime
 
     def taken(self, generation: int = 1) -> TakenSandbox:
@@ -41,7 +42,7 @@ class Owner:
         return True
 
     def sandbox_gone(self, id_: str) -> None:
-        """Nobody else is there."""
+        self.gone.append(id_)
 
     def was_parked(self, id_: str) -> None:
         """Nothing is counted."""
@@ -125,6 +126,48 @@ def test_one_that_could_not_be_taken_holds_nobody_up(slots: Slots, owner: Owner)
     assert slots.take_sandbox("a", lambda: None) is None
     assert slots.take_sandbox("a", owner.taken)
     assert slots.take_sandbox("b", owner.taken)
+
+
+def test_one_that_is_being_taken_is_dropped_afterwards(slots: Slots, owner: Owner, pool: ThreadPoolExecutor) -> None:
+    taking = pool.submit(slots.take_sandbox, "a", owner.slowly_taken)
+    assert owner.is_asked.wait(60)
+    dropping = pool.submit(slots.drop, "a", 1)
+    while not dropping.running():
+        time.sleep(0.01)
+    assert owner.gone == []
+    owner.rows_answer.set()
+    assert taking.result(60)
+    dropping.result(60)
+    assert (slots.generations(), owner.gone) == ({}, ["a"])
+
+
+def test_one_that_is_dropped_is_taken_once_its_owner_knows(
+    slots: Slots, owner: Owner, pool: ThreadPoolExecutor
+) -> None:
+    first = slots.take_sandbox("a", owner.taken)
+    assert first
+    first.woken.result(60)
+    close, seen = first.interpreter.close, list[object]()
+
+    def close_slowly() -> None:
+        owner.ask()
+        close()
+
+    def taken() -> TakenSandbox:
+        seen.extend(owner.gone)
+        return owner.taken()
+
+    first.interpreter.close = close_slowly  # type: ignore[method-assign]
+    dropping = pool.submit(slots.drop, "a", 1)
+    assert owner.is_asked.wait(60)
+    assert slots.is_in_use("a")
+    taking = pool.submit(slots.take_sandbox, "a", taken)
+    owner.rows_answer.set()
+    dropping.result(60)
+    second = taking.result(60)
+    assert second
+    assert second is not first
+    assert seen == ["a"]
 
 
 def test_what_is_pinned_takes_no_slot_of_code(slots: Slots, owner: Owner) -> None:
