@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from agent_tools.gateway.config import ANTHROPIC, GatewayConfig
 from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
@@ -154,7 +154,7 @@ class Upstream:
 
     async def pass_on(
         self, received: Request, path: str, body: bytes = b"", is_wanted: Callable[[], bool] = lambda: True
-    ) -> Response:
+    ) -> StreamingResponse:
         """Pass a request on, and the answer back. `path` is fixed or made by `model_path`, never a client's.
 
         It is cancelled when the answer is no longer needed, such as after the client's key was revoked.

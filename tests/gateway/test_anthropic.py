@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from agent_tools.bodies.json_body import parsed
 from tests.gateway.asking import KEYS
 from tests.gateway.conftest import New
 from tests.recorder import CHAT, Answer, Recorder, Seen, connect, events
@@ -149,6 +150,29 @@ def test_an_upstream_without_the_path_is_not_asked_for_it_again_at_once(new: New
     for _ in range(3):
         assert post(gateway.url).status_code == 200
     assert [seen.target.rpartition("/")[2] for seen in upstream.seen] == ["messages", *["completions"] * 3]
+
+
+def test_what_an_upstream_with_the_path_does_not_find_is_no_missing_path(new: New) -> None:
+    gateway, upstream = new(api_keys=KEYS)
+    words = {"type": "error", "error": {"type": "not_found_error", "message": "model: m"}}
+    upstream.answer = lambda seen: (
+        events(*CHAT) if "chat" in seen.target else Answer(json.dumps(words).encode(), status=404)
+    )
+    for path in ("messages", "messages/count_tokens", "messages"):
+        answer = post(gateway.url, path=path)
+        assert (answer.status_code, answer.json()) == (404, words)
+    assert [seen.target for seen in upstream.seen] == [
+        f"/v1/{path}" for path in ("messages", "messages/count_tokens", "messages")
+    ]
+
+
+@pytest.mark.parametrize("arguments", ['{"path": NaN}', '{"path": 1e999}', "[" * 1_000, '{"path": "a'])
+def test_arguments_that_are_no_json_are_text(new: New, arguments: str) -> None:
+    gateway, upstream = new(api_keys=KEYS)
+    call = {**CALL, "function": {"name": "read", "arguments": arguments}}
+    upstream.answer = only_chat(chunk(tool_calls=[call]), chunk("tool_calls"))
+    text = post(gateway.url, {**BODY, "tools": [TOOL]}).text
+    assert parsed(text.encode())["content"][0]["input"] == {"arguments": arguments}
 
 
 def test_tokens_are_counted_for_an_upstream_that_cannot(new: New) -> None:

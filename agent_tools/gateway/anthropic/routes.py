@@ -7,11 +7,13 @@ completions, and the answer is translated back; for a while it is then not asked
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from agent_tools.agents.steps import Finished
+from agent_tools.bodies.json_body import BodyRefused, parsed
 from agent_tools.gateway.anthropic.composer import MessageComposer
 from agent_tools.gateway.anthropic.request import MessagesRequest, read_messages_request
 from agent_tools.gateway.event_log import EventLog
@@ -30,9 +32,11 @@ from agent_tools.gateway.requests.api_errors import ApiError, revoked
 from agent_tools.gateway.responses.token_count import count_tokens
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.turn_job import TurnJob
+from agent_tools.limits import KIB
 from agent_tools.models.base import JsonObject
 from agent_tools.models.wire import wire_tools
 
+MAX_ERROR = 64 * KIB  # bytes of an error that is read
 _LACKING = (404, 405, 501)  # statuses of a server that has no such path
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
@@ -72,9 +76,24 @@ async def _passed_on(request: Request, body: bytes) -> Response | None:
     answer = await upstream.pass_on(request, path, body, key_still_valid(request))
     if answer.status_code not in _LACKING:
         return answer
+    error = bytearray()
+    async for piece in answer.body_iterator:
+        assert isinstance(piece, bytes)
+        error += piece
+        if len(error) > MAX_ERROR:
+            break
     if answer.background:
         await answer.background()  # closes the connection
-    return None
+    return Response(bytes(error), answer.status_code, media_type="application/json") if _is_anthropics(error) else None
+
+
+def _is_anthropics(error: bytearray) -> bool:
+    """Return True for an error of a server that has the path: it lacks something else, such as the model."""
+    with suppress(BodyRefused):
+        match parsed(error):
+            case {"type": "error", "error": {"type": "not_found_error"}}:
+                return True
+    return False
 
 
 async def _read(request: Request, body: bytes, **defaults: int) -> MessagesRequest:

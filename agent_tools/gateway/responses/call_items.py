@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
 from agent_tools.agents.steps import CallDelta, CallDone, CallReady
+from agent_tools.bodies.json_body import BodyRefused, parsed
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.remote_mcp.remote_server import RemoteFailure
 from agent_tools.gateway.responses.client_tools import ClientTool, text_of_arguments
@@ -79,8 +79,8 @@ class ToolSearchItem(CallItem):
 
     def written(self, ready: CallReady) -> Iterator[Event]:
         """Set the whole arguments, with which the call is done."""
-        with suppress(ValueError, RecursionError):  # else none
-            self.value["arguments"] = json.loads(ready.call.arguments)
+        with suppress(BodyRefused):  # else none
+            self.value["arguments"] = parsed(ready.call.arguments.encode("utf-8", "surrogatepass"))
         yield from self.done()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -215,3 +216,9 @@ def test_additional_tools_are_offered_and_others_refused(new_gateway: NewGateway
     assert (other["param"], "unknown_tools=ignore" in other["message"]) == ("input[0].tools[0].type", True)
     by_server = post(gateway, tools=[{"type": "tool_search"}]).json()["error"]
     assert (by_server["param"], "'execution': 'client'" in by_server["message"]) == ("tools[0].type", True)
+
+
+def test_a_search_whose_arguments_are_no_json_has_none(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [ScriptedReply(calls=[ScriptedCall("tool_search", {"goal": math.nan}, "c1")])]})
+    (search,) = post(gateway, tools=[FIND]).json()["output"]
+    assert (search["type"], search["arguments"]) == ("tool_search_call", {})
