@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,11 @@ def _copied(folder: Path, diff: Path | None) -> Iterator[Path]:
 def _write_diff(top: Path, path: Path) -> None:
     """Write a patch from the folder `a` to `b`, which code has changed; git runs without any configuration."""
     git, environment = str(shutil.which("git")), {"HOME": str(top), "GIT_CONFIG_NOSYSTEM": "1"}
-    with path.open("wb") as file:
+    is_whole = False
+    with path.open("wb") as file, suppress(subprocess.TimeoutExpired):
         ran = subprocess.run([git, *_DIFF, "a", "b"], cwd=top, env=environment, stdout=file, timeout=DIFF_SECONDS)
-    if ran.returncode > 1:
+        is_whole = ran.returncode <= 1
+    if not is_whole:
         notes.print(f"agent-tools: git could not compare the copy: {path} is not complete.", style="red", markup=False)
 
 

@@ -1,0 +1,21 @@
+"""The patch that `agent-tools codex --diff` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_tools.cli import codex
+
+
+def test_a_comparison_that_takes_too_long_is_told(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git = work_dir / "git"
+    git.write_text("#!/bin/sh\nexec sleep 1000\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(work_dir), prepend=":")
+    monkeypatch.setattr(codex, "DIFF_SECONDS", 0.1)
+    codex._write_diff(work_dir, work_dir / "changes.patch")
+    assert "not complete" in " ".join(capsys.readouterr().err.split())
