@@ -20,10 +20,12 @@ from agent_tools.engines.engine import GUEST_SKILLS, GUEST_WORK_DIR, MAX_SKILL_B
 from agent_tools.engines.first_process import COMMAND, GUEST_HOME, GUEST_SESSION, PYTHON, environment
 from agent_tools.engines.kubernetes.options import KubernetesOptions
 from agent_tools.engines.kubernetes.seccomp import Profiles
+from agent_tools.engines.oci_runtime import kind_of
 from agent_tools.engines.package_data import shipped
 from agent_tools.engines.recipe import RecipeLike
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import SandboxStartError
+from agent_tools.guest.wire.gvisor import engine_limit
 from agent_tools.guest.wire.words import WORK_DIR_NAMES
 from agent_tools.limits import MIB
 
@@ -140,13 +142,14 @@ class PodMaker:
 
     def _resources(self, limits: Isolation) -> dict[str, Any]:
         gpus = {_GPU: str(limits.gpus)} if limits.gpus else {}
-        memory = min(self.options.memory_request, limits.memory)
+        requested = min(self.options.memory_request, limits.memory)
+        is_gvisor = kind_of(limits.runtime or self.options.runtime_class) == "gvisor"
         cpus = min(self.options.cpu_request, limits.cpus)
         return {
-            "requests": {"cpu": _cores(cpus), "memory": str(memory), "ephemeral-storage": str(MIB), **gpus},
+            "requests": {"cpu": _cores(cpus), "memory": str(requested), "ephemeral-storage": str(MIB), **gpus},
             "limits": {
                 "cpu": _cores(limits.cpus),
-                "memory": str(limits.memory),
+                "memory": str(engine_limit(limits.memory) if is_gvisor else limits.memory),
                 "ephemeral-storage": str(16 * MIB),
                 **gpus,
             },

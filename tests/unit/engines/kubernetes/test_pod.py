@@ -16,6 +16,7 @@ from agent_tools.engines.kubernetes.warm_pods import claim, pool, pool_name
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import SandboxStartError
+from agent_tools.guest.wire.gvisor import code_limit
 from agent_tools.limits import MIB
 from tests.unit.engines.kubernetes.specs import maker, spec
 
@@ -107,6 +108,15 @@ def test_every_limit_has_its_place() -> None:
             "work-dir": 1024 * MIB,
         }.items()
     }
+
+
+@pytest.mark.parametrize(("name", "is_wider"), [("gvisor", True), ("kata", False), (None, False)])
+def test_the_limit_of_a_pod_under_gvisor_is_wider_than_its_codes(name: str | None, is_wider: bool) -> None:
+    by_option, by_name = {"runtime_class": name or "", "network_policy": "enforced"}, {"runtime": name}
+    for options, limits in ((by_option, {}), ({"network_policy": "enforced"}, by_name)):
+        found = pod_of(options, {**limits, "memory": 512 * MIB})["spec"]["containers"][0]["resources"]
+        limit = int(found["limits"]["memory"])
+        assert (code_limit(limit) if is_wider else limit) == 512 * MIB
 
 
 def test_nothing_is_reserved_that_may_not_be_used() -> None:
