@@ -174,7 +174,12 @@ class SessionBox:
             for number, root in enumerate(context.allowed_roots)
         ]
         mounted = [each.volume for each in self._memories if each.volume]
-        self._sandbox = AsyncSandbox({**cfg, "volumes": [*read_volumes(cfg.get("volumes") or ()), *mounted]})
+        try:
+            self._sandbox = AsyncSandbox({**cfg, "volumes": [*read_volumes(cfg.get("volumes") or ()), *mounted]})
+        except BaseException:
+            if self._copies:
+                remove_tree(self._copies)
+            raise
         self._shell: AsyncProcess | None = None
         self._end: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -203,6 +208,8 @@ class SessionBox:
         if self._end:
             self._end.cancel()
         try:
+            with suppress(OSError, AgentToolsError):  # jobs may have changed something since the last call
+                await self._pull()
             await self._sandbox.close()
         finally:
             if self._copies:
@@ -225,16 +232,28 @@ class SessionBox:
         async def call(**given: Any) -> Any:
             try:
                 await self._ready()
-                result = await method(**given)
-                for memory in self._memories:
-                    await memory.pull(self._sandbox)
+                try:
+                    result = await method(**given)
+                except BaseException:  # what it has changed counts, too
+                    with suppress(OSError, AgentToolsError):
+                        await self._pull()
+                    raise
+                await self._pull()
             except OSError as exc:
                 raise ToolError(f"{method.__name__}: {given.get('file_path', '')}: {exc.strerror or exc}") from exc
             except AgentToolsError as exc:
                 raise ToolError(f"{method.__name__}: {getattr(exc, 'message', '') or exc}") from exc
+            finally:
+                if self._is_over:  # meanwhile, and then this call may have started the container again
+                    await self._sandbox.close()
             return result
 
         return call
+
+    async def _pull(self) -> None:
+        """Copy what code has changed in memories, unless the container has ended: another one would be empty."""
+        for memory in self._memories if self._sandbox.is_alive else ():
+            await memory.pull(self._sandbox)
 
     async def _ready(self) -> None:
         if self._is_over:
@@ -315,6 +334,8 @@ class SessionBox:
         if view_range:
             lines, (first, last) = text.split("\n"), view_range
             text = "\n".join(lines[max(0, first - 1) : last if last > 0 else len(lines)])
+            if len(text.encode()) > MAX_TEXT:
+                raise ToolError(f"read: these lines of {file_path} exceed the {MAX_TEXT}-byte limit; read fewer")
         return text
 
     async def write(self, file_path: str, content: str) -> str:

@@ -29,8 +29,9 @@ import pytest
 from anthropic import AsyncAnthropic
 from anthropic.lib.tools import ToolError
 
-from agent_tools.errors import HostFull
+from agent_tools.errors import AgentToolsError, HostFull
 from agent_tools.integrations.claude_agents import ClaudeWorker, SessionBox
+from agent_tools.machine.private_folder import private_base
 from agent_tools.results.commands import CommandResult
 from tests.integrations.scenario import Death
 
@@ -350,6 +351,9 @@ def test_thirty_calls_of_all_tools(api: Api, worker: Working) -> None:
     assert s.call("read", file_path="a/b.txt") == (False, "one\ntwo\nthree\n")
     assert s.call("read", file_path="/workspace/a/b.txt", view_range=[2, 2]) == (False, "two")
     assert s.call("read", file_path="a/b.txt", view_range=[2, -1]) == (False, "two\nthree\n")
+    assert s.call("bash", command="head -c 300000 /dev/zero | tr '\\0' x > wide.log")[0] is False
+    error, text = s.call("read", file_path="wide.log", view_range=[1, 1])
+    assert (error, "262144-byte limit" in text) == (True, True)
     assert s.call("edit", file_path="a/b.txt", old_string="two", new_string="2")[0] is False
     assert s.call("read", file_path="a/b.txt")[1] == "one\n2\nthree\n"
     assert s.call("edit", file_path="a/b.txt", old_string="e", new_string="E")[0] is True
@@ -438,10 +442,11 @@ def test_memory_stores_survive_as_a_folder(api: Api, worker: Working, tmp_path: 
     assert sorted(s.call("bash", command=change)[1].split()) == found
     assert s.call("write", file_path=f"{top}/{facts}/fixed.md", content="x")[0] is True
     assert s.call("bash", command=f"echo x > {facts}/fixed.md")[0] is False
+    assert s.call("bash", command=f"echo late >> {notes}/notes.md; false") == (True, "exit code 1")
     s.end()
     assert api.stopped.get(timeout=60) == "work_sesn_1"
     assert api.memories == {
-        "memstore_1": {"/notes.md": "old\nmore\n", "/new.md": "new\n"},
+        "memstore_1": {"/notes.md": "old\nmore\nlate\n", "/new.md": "new\n"},
         "memstore_2": {"/fixed.md": "fixed\n"},
     }
     if is_mounted:
@@ -486,6 +491,7 @@ def test_a_session_that_could_not_start_gets_its_files_with_the_next_call(tmp_pa
     class Sandbox:
         def __init__(self) -> None:
             self.done: list[Any] = []
+            self.is_alive = True
             self.sync = SimpleNamespace(skills=("skill",))
 
         async def start(self) -> None:
@@ -515,6 +521,47 @@ def test_a_session_that_could_not_start_gets_its_files_with_the_next_call(tmp_pa
     done = asyncio.run(main())
     assert done[:4] == ["start", "start", ["a.csv"], "ln -sfn /skills skills"]
     assert len(done) == 6
+
+
+def test_a_call_that_outlives_its_session_leaves_no_container(tmp_path: Path) -> None:
+    class Sandbox:
+        is_alive, sync = False, SimpleNamespace(skills=())
+
+        def __init__(self) -> None:
+            self.done, self.is_asked, self.may_go = list[str](), asyncio.Event(), asyncio.Event()
+
+        async def start(self) -> None:
+            self.done.append("start")
+
+        async def close(self) -> None:
+            self.done.append("close")
+
+        async def run_command(self, command: Any, **_: Any) -> CommandResult:
+            self.is_asked.set()
+            await self.may_go.wait()
+            self.done.append("start again")
+            return CommandResult(0, b"", b"")
+
+    async def main() -> None:
+        context: Any = SimpleNamespace(allowed_roots=[], read_only_roots=[], workdir=str(tmp_path))
+        box, sandbox = SessionBox(context, {}, [], 60.0), Sandbox()
+        box._sandbox = sandbox  # type: ignore[assignment]
+        calling = asyncio.ensure_future(box._called(box.glob)(pattern="*"))
+        await sandbox.is_asked.wait()
+        await box.close()
+        sandbox.may_go.set()
+        await calling
+        assert sandbox.done == ["start", "close", "start again", "close"]
+
+    asyncio.run(main())
+
+
+def test_a_session_that_cannot_be_made_leaves_no_folder(tmp_path: Path) -> None:
+    context: Any = SimpleNamespace(allowed_roots=[tmp_path], read_only_roots=[], workdir=str(tmp_path))
+    before = set(private_base().iterdir())
+    with pytest.raises(AgentToolsError):
+        SessionBox(context, {"no_such_option": 1}, [], 60.0)
+    assert set(private_base().iterdir()) == before
 
 
 def test_a_container_that_cannot_be_removed_keeps_no_other(api: Api) -> None:
