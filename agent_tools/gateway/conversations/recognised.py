@@ -37,6 +37,7 @@ from agent_tools.gateway.store.store import Store
 
 MAX_SESSION = 256  # characters of a session's id that count
 NOTE_SECONDS = 30.0  # to wait for a note of another thread that is under way
+RENEW_SECONDS = 86_400.0  # after which a fingerprint that comes again counts as new
 MAX_UNNOTED = 1_000  # answers whose fingerprints wait for the database; the oldest are dropped
 _log = logging.getLogger(__name__)
 
@@ -203,6 +204,8 @@ class RecognisedConversations:
             is_anothers = row.id == fingerprints.cache and row.id not in latest  # which began alike, perhaps just now
             if row.container_id is not None and (row.container_id != container_id or is_anothers):
                 self._store.change(StoredFingerprint, row.id, container_id=container_id if row.id in latest else None)
+            if row.created_at < now - RENEW_SECONDS:  # else a session that goes on is forgotten after `retention`
+                self._store.change(StoredFingerprint, row.id, created_at=now)
 
     def _rows(self, fingerprints: Iterable[str]) -> dict[str, StoredFingerprint]:
         return {row.id: row for row in self._store.get_all(StoredFingerprint, list(filter(None, fingerprints)))}

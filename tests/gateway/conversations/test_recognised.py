@@ -13,6 +13,7 @@ import pytest
 
 from agent_tools.containers.failures import RowsAway
 from agent_tools.containers.records import Record
+from agent_tools.containers.rows import Before
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations import recognised
 from agent_tools.gateway.conversations.fingerprint import (
@@ -79,6 +80,16 @@ def test_a_conversation_is_known_by_all_that_was_said(store: Store) -> None:
     assert talk.find(*RESENT, user("And now?")) == FoundContainer("cntr_a")
     talk.answer([*RESENT, user("And now?")], [said("Eleven.")], "cntr_a")
     assert talk.find(*RESENT, user("And now?"), said("Eleven."), user("More?")) == FoundContainer("cntr_a")
+
+
+def test_a_session_that_goes_on_is_not_forgotten_by_its_first_day(store: Store) -> None:
+    talk = Talk(store, ConversationIdentity("me", session="chat 1"))
+    talk.answer(START, ANSWER, "cntr_a")
+    for row in store.find(StoredFingerprint):
+        store.change(StoredFingerprint, row.id, created_at=1.0)
+    talk.answer([*RESENT, user("And now?")], [said("Eleven.", id="msg_2")], "cntr_a")
+    assert store.delete(StoredFingerprint, created_at=Before(1_000.0)) > 0  # of the first answer alone
+    assert talk.find(user("Something else")) == FoundContainer("cntr_a")
 
 
 def test_it_is_known_over_answers_that_were_made_elsewhere(store: Store) -> None:
