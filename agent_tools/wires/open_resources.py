@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class PinsContainers(Protocol):
-    """The methods of `Containers` that a shelf uses."""
+    """The methods of `Containers` that `OpenResources` uses."""
 
     def pin(
         self, id_: str, rank: int, begin: Callable[[Sandbox], T], timeout: float = 0.0

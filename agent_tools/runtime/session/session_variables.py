@@ -123,10 +123,10 @@ class SessionVariables:
             return VariablesReport()
         seconds = limits.sync_timeout + limits.variables_timeout
         with self._between_runs() as sandbox, Archives(sandbox.root.files, limits).loading(path) as loading:
-            giving = _ArchiveSender(loading, archive)
+            sender = _ArchiveSender(loading, archive)
             source = _LOAD.format(address=loading.address, seconds=limits.variables_timeout)
             problem = _problem(sandbox, source, seconds, "load")
-            giving.await_end()
+            sender.await_end()
             report = loading.report()
         return replace(report, problem=problem) if problem else report
 

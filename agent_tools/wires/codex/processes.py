@@ -99,13 +99,13 @@ class SessionProcesses:
 
     def __init__(
         self,
-        shelf: Processes,
+        resources: Processes,
         place: Place,
         container: Callable[[], str],
         inside: Callable[[str], str],
         tell: Callable[[str, dict[str, Any]], Awaitable[None]],
     ) -> None:
-        self._shelf = shelf
+        self._resources = resources
         self._place = place
         self._container = container
         self._inside = inside
@@ -131,7 +131,7 @@ class SessionProcesses:
             raise RpcError(INVALID_PARAMS, "argv must not be empty")
         renamed, folder = ["bash", "-c", 'exec -a "$0" "$@"', arg0] if arg0 else [], self._inside(cwd)
         where = posixpath.normpath(posixpath.join(GUEST_WORK_DIR, folder))  # by which a shell names it
-        run = await self._shelf.start(
+        run = await self._resources.start(
             self._place,
             self._container,
             pace=AHEAD,
@@ -145,7 +145,7 @@ class SessionProcesses:
         try:
             await self._begun(run)
         except BaseException:
-            await self._shelf.end(run)
+            await self._resources.end(run)
             raise
         result = run.it.sync.result()
         if not run.it.pid and result.reason:
@@ -234,7 +234,7 @@ class SessionProcesses:
     async def close(self) -> None:
         """End all processes."""
         for run in [log.run for log in self._logs.values() if log.run]:
-            await self._shelf.end(run)
+            await self._resources.end(run)
         for task in self._following:
             task.cancel()
         await asyncio.gather(*self._following, return_exceptions=True)

@@ -62,8 +62,8 @@ async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGI
         await app(scope, receive, send)
 
     async with AsyncExitStack() as stack:
-        for shelf in (wire.commands, wire.shells, wire.archives, wire.notebooks):
-            stack.push_async_callback(shelf.close)
+        for resources in (wire.commands, wire.shells, wire.archives, wire.notebooks):
+            stack.push_async_callback(resources.close)
         yield serve
 
 

@@ -43,9 +43,9 @@ Process = OpenResource[AsyncProcess]
 
 
 async def _start(
-    call: TerminalRequest, shelf: Processes, label: str, command: str | list[str], cwd: str, env: dict[str, str]
+    call: TerminalRequest, resources: Processes, label: str, command: str | list[str], cwd: str, env: dict[str, str]
 ) -> Process:
-    return await shelf.start(
+    return await resources.start(
         call.place,
         call.ensure,
         label,

@@ -25,15 +25,15 @@ MAX_NOTEBOOK_BYTES = 32 * MIB
 
 @ROUTES.on("POST", "/notebooks")
 async def _open_notebook(call: TerminalRequest, path: str) -> Any:
-    path, room, shelf = call.path(path), call.place[:2], call.wire.notebooks
+    path, room, resources = call.path(path), call.place[:2], call.wire.notebooks
 
     def begin(sandbox: Sandbox) -> Notebook:
         _cells(sandbox, path)
         return Notebook(path, sandbox.fresh_kernel())
 
-    for oldest in shelf.of(room)[: 1 - MAX_NOTEBOOKS]:
-        await shelf.end(oldest)
-    book = await shelf.open(room, call.ensure, begin)
+    for oldest in resources.of(room)[: 1 - MAX_NOTEBOOKS]:
+        await resources.end(oldest)
+    book = await resources.open(room, call.ensure, begin)
     return {"id": book.id, "kernel": "python3", "status": "ready"}
 
 

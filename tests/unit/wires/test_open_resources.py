@@ -1,4 +1,4 @@
-"""What stays open in containers, on a shelf."""
+"""What stays open in containers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Containers:
 
 def test_what_a_cancelled_request_has_opened_ends() -> None:
     containers, ended, may_begin = Containers(), list[str](), threading.Event()
-    shelf = OpenResources(containers, 1, 1, "things", ended.append, lambda _: False)
+    resources = OpenResources(containers, 1, 1, "things", ended.append, lambda _: False)
 
     async def main() -> None:
         has_begun, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -43,14 +43,14 @@ def test_what_a_cancelled_request_has_opened_ends() -> None:
             may_begin.wait(30)
             return "thing"
 
-        opening = asyncio.ensure_future(shelf.open(PLACE, lambda: "id", begin))
+        opening = asyncio.ensure_future(resources.open(PLACE, lambda: "id", begin))
         await has_begun.wait()
         opening.cancel()
         may_begin.set()
         with pytest.raises(asyncio.CancelledError):
             await opening
-        assert (shelf.of(PLACE), ended, containers.held) == ([], ["thing"], 0)
-        assert (await shelf.open(PLACE, lambda: "id", lambda _: "other")).it == "other"
+        assert (resources.of(PLACE), ended, containers.held) == ([], ["thing"], 0)
+        assert (await resources.open(PLACE, lambda: "id", lambda _: "other")).it == "other"
 
     asyncio.run(main())
 
@@ -64,26 +64,26 @@ def test_all_end_also_if_one_fails() -> None:
             raise OSError("it is gone")
 
     async def main() -> None:
-        shelf = OpenResources(Containers(), 1, 9, "things", end, lambda _: False)
+        resources = OpenResources(Containers(), 1, 9, "things", end, lambda _: False)
         for thing in ("failing", "other"):
-            await shelf.open(PLACE, lambda: "id", lambda _, thing=thing: thing)  # type: ignore[misc]
+            await resources.open(PLACE, lambda: "id", lambda _, thing=thing: thing)  # type: ignore[misc]
         with pytest.raises(OSError, match="it is gone"):
-            await shelf.close()
+            await resources.close()
 
     asyncio.run(main())
     assert sorted(ended) == ["failing", "other"]
 
 
-@pytest.mark.parametrize(("mount", "shelf"), [(e2b.MOUNT, "commands"), (librechat.MOUNT, "processes")])
-def test_a_door_ends_what_is_open_also_if_another_door_fails_to_close(mount: Mount, shelf: str) -> None:
+@pytest.mark.parametrize(("mount", "resources"), [(e2b.MOUNT, "commands"), (librechat.MOUNT, "processes")])
+def test_a_door_ends_what_is_open_also_if_another_door_fails_to_close(mount: Mount, resources: str) -> None:
     containers, rows = Containers(), SimpleNamespace()
     ended = threading.Event()
 
     async def main() -> None:
         async with mount.open(containers, rows) as app:  # type: ignore[arg-type]
-            shelf_of: Any = getattr(app.state.wire, shelf)
+            resources_of: Any = getattr(app.state.wire, resources)
             process = SimpleNamespace(sync=SimpleNamespace(kill=ended.set), is_over=False)
-            await shelf_of.open(PLACE, lambda: "id", lambda _: process)
+            await resources_of.open(PLACE, lambda: "id", lambda _: process)
             raise OSError("another door")
 
     with pytest.raises(OSError, match="another door"):

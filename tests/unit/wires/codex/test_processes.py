@@ -12,7 +12,7 @@ from agent_tools.wires.codex.processes import EVENT, KEPT, Log, SessionProcesses
 
 
 class NeverBegun:
-    """A process that a hostile sandbox never starts, and the shelf that it is on."""
+    """A process that a hostile sandbox never starts, and the resources that it is one of."""
 
     pid, is_over, is_ended = 0, False, False
     it = property(lambda self: self)
