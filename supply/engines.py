@@ -88,6 +88,10 @@ REASONS = (
         "smuggled|client_of|packages_are|hosts_cache|ends_the_proxy|a_secret_is",
         "they ask PyPI: the machine has no network",
     ),
+    (
+        "empty files in memory|host_sees_an_unprivileged_process",
+        "Podman takes no number of files for a folder in memory: the memory limit holds",
+    ),
     ("set-user-id files", "in UML the look at all files may need more processor time than the probe has"),
     ("AppArmor lets no process", "refused at its start, with the remedy: [AppArmor and crun](#apparmor-and-crun)"),
 )

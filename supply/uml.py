@@ -123,6 +123,7 @@ class Disks:
         pack_checkout(checkout)
         hooks = [f"--customize-hook={script}" for script in (ADD_KERNEL, ADD_PYTHON, SET_UP)]
         options = ["-q", "--variant=minbase", f"--include={','.join(PACKAGES.split())}", *hooks]
+        options.append('--aptopt=Acquire::Check-Valid-Until "false"')  # sid's lists last a week, and mirrors may lag
         command = ["mmdebstrap", *options, self._suite, str(root), MIRROR]
         self._run(command, "Debian's packages", MIRROR=MIRROR, CHECKOUT=str(checkout))
         shutil.rmtree(self.tools, ignore_errors=True)
