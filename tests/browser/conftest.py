@@ -46,7 +46,7 @@ class Visit:
         self._open(f"{gateway.url}{root}/#{view}")
 
     def _open(self, url: str) -> None:
-        """Open the page, once more each time an interface comes or goes meanwhile."""
+        """Open the page, and again if a network interface came or went."""
         while True:
             try:
                 self.page.goto(url)
@@ -79,7 +79,7 @@ class Visit:
         self.page.get_by_role("button", name="Send").click()
 
     def answered(self, number: int = 1) -> None:
-        """See that so many questions have their whole answers; else tell what the page shows in their place."""
+        """See that so many questions have their whole answers; if not, say what the page shows."""
         try:
             expect(self.page.locator(".foot", has_text="tokens")).to_have_count(number)
         except AssertionError as exc:

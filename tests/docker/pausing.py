@@ -10,7 +10,7 @@ from tests.waiting import until
 
 
 def pause(api: Any, id_: str) -> None:
-    """Pause a container, in as many attempts as that takes."""
+    """Pause a container; try again where the engine could not freeze it."""
 
     def is_paused() -> bool:
         try:

@@ -145,7 +145,7 @@ class Commands:
             process.kill(reason)
 
     def _start(self, request: Request, cancelled: threading.Event) -> Process:
-        """Return a command that is started as soon as it is driven; one that is cancelled before its turn has ended."""
+        """Return a command that starts when it is driven; one that is cancelled before its turn is over already."""
         spec = request.spec(self._limits)
         if not self._has_turn(request.timeout or self._limits.timeout, cancelled):
             process = Process(socket.socket(), spec, request.max_output)
@@ -165,7 +165,7 @@ class Commands:
         return process
 
     def _has_turn(self, seconds: float, cancelled: threading.Event) -> bool:
-        """Wait for a turn; return False if the command is cancelled meanwhile."""
+        """Wait for a turn; return False if the command is cancelled before."""
         until = time.monotonic() + seconds
         while not cancelled.is_set():
             left = until - time.monotonic()
