@@ -144,6 +144,28 @@ def test_nobody_is_let_in_by_a_key_that_may_be_revoked_for_long() -> None:
     assert keys.caller(headers["a-named-key"]).name == "alice"
 
 
+class Owner(str):
+    """An owner that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Owner.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_the_key_of_an_owner_is_found_without_a_look_at_the_others() -> None:
+    keys = RequestKeys([], with_named=True)
+    keys.accept_named(
+        {digest(str(number)): AcceptedKey(Owner(f"me {number}"), f"n{number}") for number in range(1_000)}
+    )
+    Owner.compared = 0
+    assert (keys.name_of("me 999"), keys.name_of("other")) == ("n999", "local")
+    assert (keys.user_of("me 999"), keys.max_containers("me 999", 7), keys.volumes("other", ())) == ("", 7, ())
+    assert Owner.compared < 10
+
+
 def test_what_a_revoked_key_has_under_way_ends(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": lambda _: code(SLEEP)}, named_keys=True)
     named = NamedKeys(gateway.services.store)

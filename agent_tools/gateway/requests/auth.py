@@ -76,7 +76,7 @@ class RequestKeys:
             for number, key in enumerate(keys, start=1)
         }
         self._callers: Mapping[str, AcceptedKey] = self._set
-        self._owners = frozenset(caller.owner for caller in self._set.values())
+        self._by_owner = {caller.owner: caller for caller in self._set.values()}
 
     @property
     def are_needed(self) -> bool:
@@ -102,21 +102,21 @@ class RequestKeys:
         left_out = {owner for owner, user in dict(self._users).items() if not self._caller_of(user)}
         for owner in left_out:
             self._users.pop(owner, None)  # another token may let the user in again
-        before = self._owners
+        before = self._by_owner.keys()
         left = {digest: caller for digest, caller in self._set.items() if digest not in revoked}
         self._callers = {**left, **callers}
-        self._owners = frozenset(caller.owner for caller in self._callers.values())
+        self._by_owner = {caller.owner: caller for caller in self._callers.values()}
         self._named_at = self._clock()
-        return frozenset(left_out.union(before - self._owners))
+        return frozenset(left_out.union(before - self._by_owner.keys()))
 
     def has(self, owner: str) -> bool:
         """Return whether an owner has a key still, or is a user who may use the gateway, or none is needed."""
-        return owner in self._owners or not self.are_needed or self._user(owner) is not None
+        return not self.are_needed or self._of(owner) is not None
 
     def max_containers(self, owner: str, usual: int) -> int:
         """Return the number of containers that an owner may have at once."""
-        found = [each.max_containers for each in self._all_of(owner)]
-        return next((most for most in found if most is not None), usual)
+        found = self._of(owner)
+        return usual if found is None or found.max_containers is None else found.max_containers
 
     def volume_names(self) -> Mapping[str, tuple[str, ...] | None]:
         """Return the names of volumes that each owner with a key, and each user, may use; None for all."""
@@ -125,19 +125,20 @@ class RequestKeys:
 
     def volumes(self, owner: str, known: tuple[Volume, ...]) -> tuple[Volume, ...]:
         """Return which of the known volumes an owner may use: none without an accepted key."""
-        found = [each.volumes for each in self._all_of(owner)]
-        if self.are_needed and not found:
-            return ()
-        names = next((names for names in found if names is not None), None)
-        return known if names is None else chosen(known, names)
+        found = self._of(owner)
+        if found is None:
+            return () if self.are_needed else known
+        return known if found.volumes is None else chosen(known, found.volumes)
 
     def name_of(self, owner: str) -> str:
         """Return the name of an owner's key or group; `ANYONE` if it is not accepted any more."""
-        return next((each.name for each in self._all_of(owner)), ANYONE)
+        found = self._of(owner)
+        return found.name if found else ANYONE
 
     def user_of(self, owner: str) -> str:
         """Return the subject of the user that an owner is, '' for the owner of a key."""
-        return next((each.user for each in self._all_of(owner)), "")
+        found = self._of(owner)
+        return found.user if found else ""
 
     async def prepare(self, given: str) -> None:
         """Have what `caller` needs for this key or token: the identity provider may be asked."""
@@ -200,14 +201,10 @@ class RequestKeys:
             group = found
         return replace(group, owner=user.owner, user=user.subject, expires_at=user.expires_at)
 
-    def _user(self, owner: str) -> AcceptedKey | None:
+    def _of(self, owner: str) -> AcceptedKey | None:
+        """Return the key of an owner, or the user."""
         user = self._users.get(owner)
-        return self._caller_of(user) if user else None
-
-    def _all_of(self, owner: str) -> list[AcceptedKey]:
-        """Return the keys of an owner, or the user."""
-        user = self._user(owner)
-        return [user] if user else [each for each in self._callers.values() if each.owner == owner]
+        return (self._caller_of(user) if user else None) or self._by_owner.get(owner)
 
     def refuse_strangers(self, headers: Mapping[str, str], *, may_link: bool = False) -> None:
         """On a gateway without keys, refuse web pages: see `web_page_refusal`.
