@@ -1,7 +1,7 @@
 """Uploads in parts: a client creates an upload with a size, sends parts, and completes it to one file.
 
 Each has a folder in `data_dir` with its description (`about.json`) and its parts, so that gateways that share the
-folder share the uploads. An upload that is not completed within an hour is removed.
+folder share the uploads. An upload is removed when it is completed or cancelled, or an hour after it began.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ChunkedUploads:
                 shutil.copyfileobj(content, kept, CHUNK_BYTES)
                 size = kept.tell()
             with self._lock:
-                self.find(upload.owner, upload.id, (PENDING,))
+                self.find(upload.owner, upload.id)
                 if size > self.left(upload):
                     raise invalid(f"The parts have more than the {upload.bytes:,} declared bytes of the file.", "data")
                 if len(self._parts(upload.id)) >= MAX_PARTS:
@@ -154,16 +154,16 @@ class ChunkedUploads:
         with self._joining(upload):
             return self._end(replace(upload, status=CANCELLED))
 
-    def find(self, owner: str, id_: str, statuses: Sequence[str] = (PENDING,)) -> ChunkedUpload:
+    def find(self, owner: str, id_: str) -> ChunkedUpload:
         """Return an upload of this owner.
 
         Raises:
-            ApiError: 404, it does not exist; 400, its status is not one of `statuses`.
+            ApiError: 404, it does not exist, or has ended; 400, it has expired.
         """
         upload = self._read(id_) if _ID.fullmatch(id_) else None
         if upload is None or upload.owner != owner:
             raise not_found("upload", id_)
-        if upload.status not in statuses:
+        if upload.status != PENDING:
             raise invalid(f"The upload is {upload.status}: begin another one.", "upload_id", "invalid_value")
         return upload
 
@@ -194,10 +194,9 @@ class ChunkedUploads:
             yield
 
     def _end(self, upload: ChunkedUpload) -> ChunkedUpload:
-        with self._lock:
-            self._record(upload)
-        for part_id, _ in self._parts(upload.id):
-            (self._dir / upload.id / part_id).unlink(missing_ok=True)
+        folder = self._dir / upload.id
+        (folder / _ABOUT).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # a part may just be stored: `sweep` removes what is left
         return upload
 
     def _all(self) -> list[ChunkedUpload]:
@@ -215,19 +214,22 @@ class ChunkedUploads:
         new.replace(about)
 
     def _read(self, id_: str) -> ChunkedUpload | None:
-        with suppress(OSError):
-            upload = ChunkedUpload(**json.loads((self._dir / id_ / _ABOUT).read_text()))
-            is_late = upload.status == PENDING and self._clock() > upload.expires_at
-            return replace(upload, status=EXPIRED) if is_late else upload
-        return None
+        upload = _described(self._dir / id_)
+        return replace(upload, status=EXPIRED) if upload and self._clock() > upload.expires_at else upload
 
 
 def remove_uploads_of(owner: str, data_dir: Path) -> None:
     """Remove all uploads of an owner with their parts, in any state."""
-    for about in data_dir.glob(f"chunked/*/{_ABOUT}"):
-        with suppress(FileNotFoundError):  # it was removed meanwhile
-            if json.loads(about.read_text())["owner"] == owner:
-                remove_tree(about.parent)
+    for folder in data_dir.glob("chunked/*"):
+        if (upload := _described(folder)) and upload.owner == owner:
+            remove_tree(folder)
+
+
+def _described(folder: Path) -> ChunkedUpload | None:
+    """Return the upload of a folder; None if its description is missing, cut off, or of another version."""
+    with suppress(OSError, ValueError, TypeError):
+        return ChunkedUpload(**json.loads((folder / _ABOUT).read_text()))
+    return None
 
 
 class _Joined:

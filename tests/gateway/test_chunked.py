@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import io
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import httpx
 import openai
 import pytest
 
-from agent_tools.gateway.chunked import LIFETIME, MAX_PENDING, ChunkedUploads
+from agent_tools.gateway.chunked import LIFETIME, MAX_PENDING, ChunkedUploads, remove_uploads_of
 from agent_tools.gateway.requests.api_errors import ApiError
 from tests.gateway.asking import KEYS
 from tests.gateway.conftest import Gateway, NewGateway
@@ -77,8 +78,8 @@ def test_the_order_is_that_of_the_ids(new_gateway: NewGateway) -> None:
     done = client.uploads.complete(upload.id, part_ids=[first, spare, last])
     assert done.file
     assert client.files.content(done.file.id).read() == b"abcdef"
-    assert code_of(lambda: client.uploads.complete(upload.id, part_ids=[first, last]))[0] == 400
-    assert code_of(lambda: part(gateway, upload.id, b""))[0] == 400
+    assert code_of(lambda: client.uploads.complete(upload.id, part_ids=[first, last]))[0] == 404
+    assert code_of(lambda: part(gateway, upload.id, b""))[0] == 404
 
 
 def test_another_key_sees_nothing_of_it(new_gateway: NewGateway) -> None:
@@ -102,7 +103,7 @@ def test_a_cancelled_upload_leaves_nothing(new_gateway: NewGateway) -> None:
     part(gateway, upload.id, b"abc")
     assert gateway.client(KEYS[0]).uploads.cancel(upload.id).status == "cancelled"
     assert left_behind(gateway) == []
-    assert code_of(lambda: part(gateway, upload.id, b"abc"))[0] == 400
+    assert code_of(lambda: part(gateway, upload.id, b"abc"))[0] == 404
 
 
 def test_sizes_and_numbers_are_bounded(new_gateway: NewGateway) -> None:
@@ -144,6 +145,33 @@ def test_what_is_not_completed_in_an_hour_is_removed(new_gateway: NewGateway) ->
         chunked.add_part(upload, io.BytesIO(b"abc"))
 
 
+def test_an_upload_leaves_no_folder_when_it_ends(new_gateway: NewGateway) -> None:
+    services = new_gateway({}).services
+    chunked = services.chunked
+    for _ in range(3):
+        chunked.cancel(chunked.create("me", "a", "user_data", 3))
+    upload = chunked.create("me", "a", "user_data", 3)
+    done, file = chunked.complete(upload, [chunked.add_part(upload, io.BytesIO(b"abc"))], None)
+    assert (done.status, done.file_id) == ("completed", file.id)
+    assert list((services.config.data_dir / "chunked").iterdir()) == []
+
+
+@pytest.mark.parametrize("about", ["", '{"id": "upl', "[]", '{"unknown": 1}'])
+def test_a_description_that_cannot_be_read_hinders_no_other_upload(new_gateway: NewGateway, about: str) -> None:
+    services = new_gateway({}).services
+    now = [time.time()]
+    chunked = ChunkedUploads(services.config, services.shares, services.uploads, lambda: now[0])
+    upload, folders = chunked.create("me", "a", "user_data", 3), services.config.data_dir / "chunked"
+    (folders / upload.id / "about.json").write_text(about)
+    remove_uploads_of("me", services.config.data_dir)
+    with pytest.raises(ApiError, match="No upload"):
+        chunked.find("me", upload.id)
+    assert chunked.cancel(chunked.create("me", "b", "user_data", 3)).status == "cancelled"
+    now[0] += LIFETIME + 60
+    assert chunked.sweep() == 0
+    assert list(folders.iterdir()) == []
+
+
 def test_one_of_several_completes_it(new_gateway: NewGateway) -> None:
     gateway = new_gateway({}, api_keys=KEYS)
     upload = begun(gateway, 3)
@@ -162,7 +190,7 @@ def test_one_of_several_completes_it(new_gateway: NewGateway) -> None:
     for each in threads:
         each.join()
     assert ends.count(200) == 1
-    assert set(ends) <= {200, 400, 409}
+    assert set(ends) <= {200, 404, 409}
     assert len(list(client.files.list())) == 1
 
 
