@@ -62,19 +62,21 @@ def mime_of(path: str) -> str:
 
 
 def _code(run: CodeActivity, *, whole: bool) -> CallToolResult:
+    is_over = run.is_over  # before the outputs are read: then these are all
     outputs, execution = (run.execution.outputs, run.execution) if whole and run.execution else run.take_new()
-    new = Execution(outputs, changed=execution.changed if execution else Changes())
-    error = new.error
+    end = execution if is_over else None
+    new = Execution(outputs, changed=end.changed if end else Changes())
+    error = (end or new).error  # an earlier answer may have had its output
     files = files_of(run.place.container, new.changes)
-    blocks: list[ContentBlock] = [TextContent(text=_head(run) + run.note)]
-    if execution or outputs:
+    blocks: list[ContentBlock] = [TextContent(text=_head(run, is_over=is_over) + run.note)]
+    if end or outputs:
         blocks = _joined(blocks, text_and_pictures(outputs, (), pictures_of, "inline"))
     if files or not new.changes_complete:
         blocks.append(TextContent(text=_listing(files, new.changed)))
     ran = Ran(
         container=run.place.container,
-        status="done" if execution else "running",
-        ok=new.ok if execution else None,
+        status="done" if is_over else "running",
+        ok=end.ok if end else None,
         stdout=new.stdout,
         stderr=new.stderr,
         result=new.result.text if new.result else None,
@@ -93,10 +95,12 @@ def _code(run: CodeActivity, *, whole: bool) -> CallToolResult:
 
 
 def _command(run: CommandActivity, *, whole: bool) -> CallToolResult:
+    is_over = run.is_over
     stdout, stderr, result = (run.texts["stdout"], run.texts["stderr"], run.result) if whole else run.take_new()
+    result = result if is_over else None
     ran = Ran(
         container=run.place.container,
-        status="done" if result else "running",
+        status="done" if is_over else "running",
         ok=result.ok if result else None,
         stdout=stdout,
         stderr=stderr,
@@ -104,7 +108,7 @@ def _command(run: CommandActivity, *, whole: bool) -> CallToolResult:
         exit_code=result.exit_code if result else None,
         duration=round(run.seconds, 3),
     )
-    parts = [_head(run) + run.note]
+    parts = [_head(run, is_over=is_over) + run.note]
     parts += [block(name, fold_lines(text)) for name, text in (("stdout", stdout), ("stderr", stderr)) if text.strip()]
     if result:
         parts.append("timed out" if result.timed_out else f"exit code {result.exit_code}")
@@ -113,9 +117,9 @@ def _command(run: CommandActivity, *, whole: bool) -> CallToolResult:
     return CallToolResult(content=[text], structured_content=ran.model_dump(), is_error=ran.ok is False)
 
 
-def _head(run: Activity) -> str:
+def _head(run: Activity, *, is_over: bool) -> str:
     """Return the first lines of an answer: the handle, without which no later call finds the container."""
-    if run.is_over:
+    if is_over:
         return f"container: {run.place.container}\n"
     at = f" ({run.stage})" if run.stage else ""
     return f"container: {run.place.container}\nstatus: running for {run.seconds:.0f} s{at}. {_ON}\n"

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from agent_tools.mcp.activity import ActivityPlace, CodeActivity
+from agent_tools.mcp.activity import ActivityPlace, CodeActivity, CommandActivity
 from agent_tools.mcp.answers import MAX_IMAGE_BYTES, MAX_IMAGES, MAX_LINKS, told
+from agent_tools.results.commands import CommandResult
 from agent_tools.results.execution import (
     Changes,
     Died,
@@ -39,6 +40,9 @@ class Script:
             on_output(output)
             self.shown.release()
         return Execution(tuple(self.outputs), changed=self.changed)
+
+    def run_command(self, *_: Any, **__: Any) -> CommandResult:
+        return CommandResult(0)
 
 
 class ScriptedPlace(ActivityPlace):
@@ -82,6 +86,55 @@ def test_each_part_is_told_once_and_the_note_with_the_first() -> None:
     texts = [cast("TextContent", each.content[0]).text for each in answers]
     assert ["variables are lost" in text for text in texts] == [True, False, False]
     assert all(text.startswith("container: cntr_00000000\n") for text in texts)
+
+
+def test_an_error_that_an_earlier_answer_had_is_told_at_the_end_too() -> None:
+    script = Script([Died("out of memory"), Stream("stdout", "a")])
+    run = CodeActivity(ScriptedPlace(script), "", 1.0)
+    thread = threading.Thread(target=run.run)
+    thread.start()
+    script.step.release()
+    script.shown.acquire()
+    assert told(run).structured_content["status"] == "running"
+    script.step.release()
+    thread.join()
+    last = told(run)
+    shown = last.structured_content
+    assert (last.is_error, shown["status"], shown["ok"], shown["state_lost"]) == (True, "done", False, True)
+    assert "out of memory" in shown["error"]
+
+
+class SlowPlace(ScriptedPlace):
+    """A container that is released when the test says so."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        object.__setattr__(self, "leaving", threading.Semaphore(0))
+        object.__setattr__(self, "leave", threading.Semaphore(0))
+
+    @contextmanager
+    def sandbox(self, told: Any) -> Iterator[tuple[Sandbox, str]]:
+        with super().sandbox(told) as entered:
+            yield entered
+        self.leaving.release()  # type: ignore[attr-defined]
+        self.leave.acquire()  # type: ignore[attr-defined]
+
+
+def test_text_and_structure_agree_on_the_end_of_a_run() -> None:
+    for activity in (CodeActivity, lambda *about: CommandActivity(*about, 100)):
+        place: Any = SlowPlace(Script([]))
+        run = activity(place, "", 1.0)
+        thread = threading.Thread(target=run.run)
+        thread.start()
+        place.leaving.acquire()
+        running = told(run)
+        place.leave.release()
+        thread.join()
+        done = told(run)
+        for answer, status in ((running, "running"), (done, "done")):
+            assert answer.structured_content["status"] == status
+            assert ("still running" in cast("TextContent", answer.content[0]).text) == (status == "running")
+        assert (running.structured_content["ok"], done.structured_content["ok"]) == (None, True)
 
 
 @pytest.mark.parametrize(
