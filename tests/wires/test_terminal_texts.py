@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
+from agent_tools.limits import MIB
+from agent_tools.results.commands import CommandOutput, Cursor
 from agent_tools.wires import terminal
+from agent_tools.wires.open_resources import OpenResource
+from agent_tools.wires.terminal.commands import command_shown, last_lines
 from agent_tools.wires.terminal.files import Replacement, as_read, lines_of, replaced_all
 
 SEARCH = Path(terminal.__file__).parent / "guest" / "search.py"
@@ -20,6 +26,27 @@ SEARCH = Path(terminal.__file__).parent / "guest" / "search.py"
 
 def replaced(text: str, target: str, replacement: str, **options: object) -> str:
     return replaced_all(text, [Replacement(target=target, replacement=replacement, **options)])
+
+
+@given(st.text("a\n", max_size=9), st.integers(1, 10))
+def test_the_last_lines_of_a_text_are_whole(text: str, number: int) -> None:
+    assert last_lines(text, number) == "".join(text.splitlines(keepends=True)[-number:])
+
+
+def test_the_output_of_a_command_is_not_cut_into_lines_unless_some_are_left_out() -> None:
+    process = Mock()
+    process.is_over, process.poll.return_value = False, None
+    process.sync.read.return_value = CommandOutput(b"\n" * MIB, b"", Cursor(MIB, 0), 0)
+    run = OpenResource(("me",), "cntr_1", process, lambda: None, label="yes ''")
+    for tail in (None, 2):
+        tracemalloc.start()
+        try:
+            shown = command_shown(run, 0, tail)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (len(shown["output"][0]["data"]), shown["truncated"]) == (tail or MIB, bool(tail))
+        assert peak < 4 * MIB
 
 
 CRLF = "line one\r\nline two\r\nline three\r\n"

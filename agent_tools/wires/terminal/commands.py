@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
-import io
 import signal
 import time
 from typing import Annotated, Any, Literal
@@ -75,7 +74,7 @@ async def run_command(
     folder = call.path(cwd or ".")
     run = await _start(call, call.wire.commands, command, command, folder, env or {})
     await _awaited(run, USUAL_WAIT if wait is None else wait)
-    return {**_told(run, 0, tail), "cwd": folder}
+    return {**command_shown(run, 0, tail), "cwd": folder}
 
 
 @ROUTES.on("GET", "/execute", is_tool=True)
@@ -95,7 +94,7 @@ async def get_process_status(
     """Read the output of a running command, from `offset` on, and whether it has ended."""
     run = _run(call, process_id)
     await _awaited(run, wait or 0)
-    return _told(run, offset, tail)
+    return command_shown(run, offset, tail)
 
 
 @ROUTES.on("POST", "/execute/{process_id}/input", is_tool=True)
@@ -205,20 +204,27 @@ def _shown(run: Process) -> dict[str, Any]:
     return {"id": run.id, "command": run.label, "status": status, "exit_code": run.it.poll(), "log_path": None}
 
 
-def _told(run: Process, offset: int, tail: int | None) -> dict[str, Any]:
+def command_shown(run: Process, offset: int, tail: int | None) -> dict[str, Any]:
     """Return a command with its output from a byte offset on; no character is cut in two."""
     shown, is_over, new = _shown(run), run.it.is_over, run.it.sync.read((offset, 0))
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    lines = list(io.StringIO(decoder.decode(new.stdout, final=is_over)))
-    last = lines[-tail:] if tail else lines
+    text = decoder.decode(new.stdout, final=is_over)
+    last = last_lines(text, tail) if tail else text
     why = run.it.sync.result().reason if is_over else ""
-    text = "".join(last) + (f"[{why}]\n" if why else "")
+    output = last + (f"[{why}]\n" if why else "")
     return {
         **shown,
-        "output": [{"type": "output", "data": text}] if text else [],
+        "output": [{"type": "output", "data": output}] if output else [],
         "next_offset": new.cursor.stdout - len(decoder.getstate()[0]),
-        "truncated": len(last) < len(lines) or bool(new.omitted),
+        "truncated": len(last) < len(text) or bool(new.omitted),
     }
+
+
+def last_lines(text: str, number: int) -> str:
+    """Return the last lines of a text, at most this number. Only these cost anything."""
+    cuts = number + text.endswith("\n")
+    before, *lines = text.rsplit("\n", cuts)
+    return text[len(before) + 1 :] if len(lines) == cuts else text
 
 
 def _described(shell: Process) -> dict[str, Any]:
