@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent_tools.gateway.conversations.stored import ListedItem, StoredConversations, check_item_ids, conversation_shown
+from agent_tools.gateway.conversations.stored import StoredConversations, check_item_ids, conversation_shown
 from agent_tools.gateway.http import (
     JsonResponse,
     JsonTextResponse,
@@ -94,14 +94,14 @@ async def create_items(request: Request) -> Response:
     given = read(_NewConversation, await json_object(request)).items
     if not given:
         raise missing("items")
-    return list_of_texts(await run_in_threadpool(_append, request, given))
+    return await run_in_threadpool(_append, request, given)
 
 
-def _append(request: Request, given: list[JsonObject]) -> list[ListedItem]:
+def _append(request: Request, given: list[JsonObject]) -> Response:
     found, conversations = _found(request), _conversations(request)
     items = _items(services_of(request), found.owner, given)
     conversations.check_room(found.owner, found.id, items)
-    return conversations.append(found, items)
+    return list_of_texts(conversations.append(found, items))
 
 
 def list_items(request: Request) -> Response:

@@ -15,6 +15,7 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from agent_tools.bodies.json_body import written
 from agent_tools.gateway.config import ANTHROPIC, GatewayConfig
 from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
 from agent_tools.gateway.requests.api_errors import ApiError, code_execution_refused, revoked, upstream_unauthorized
@@ -202,10 +203,10 @@ class Upstream:
 
     async def ask(self, name: str, headers: Mapping[str, str], question: JsonObject, most: int) -> bytes | None:
         """Ask an endpoint beside /v1; return its answer, None if it gives none, or one of more than `most` bytes."""
-        sent = {"Authorization": f"Bearer {self.key(headers)}"}
-        answer = bytearray()
+        sent = {"Authorization": f"Bearer {self.key(headers)}", "Content-Type": "application/json"}
+        body, answer = await written(question, json.dumps), bytearray()
         try:
-            asking = self._client.stream("POST", self.beside_v1(name), json=question, headers=sent, timeout=ASK_TIMEOUT)
+            asking = self._client.stream("POST", self.beside_v1(name), content=body, headers=sent, timeout=ASK_TIMEOUT)
             async with asking as found:
                 if found.status_code != 200:
                     return None

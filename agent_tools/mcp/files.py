@@ -37,7 +37,7 @@ MAX_BLOB_BYTES = 8 * MIB  # of a file that is sent whole, as base64
 async def put_file(call: McpCall, given: PutFile) -> CallToolResult:
     """Write a file."""
     path = read_path(given.path)
-    data = _decoded(given.content) if given.encoding == "base64" else given.content.encode("utf-8", "replace")
+    data = await anyio.to_thread.run_sync(_bytes_of, given)
     container = call.container(given.container, make=True)
     await call.aside(call.services.contents.put, container, path, io.BytesIO(data))
     file = file_of(container, path, len(data))
@@ -49,7 +49,11 @@ async def get_file(call: McpCall, given: GetFile) -> CallToolResult:
     """Read a file: text from an offset on, pictures and others whole."""
     path = read_path(given.path)
     container = call.container(given.container)
-    data, size = await call.aside(_read, container, call.services.contents, path, given.offset)
+    return await call.aside(_got, container, call.services.contents, path, given)
+
+
+def _got(container: str, contents: Contents, path: str, given: GetFile) -> CallToolResult:
+    data, size = _read(container, contents, path, given.offset)
     file, mime = file_of(container, path, size), mime_of(path)
     text = _as_text(data[:MAX_TEXT_BYTES])
     if text is None or mime in _PICTURES:
@@ -85,7 +89,11 @@ async def contents_of(call: McpCall, container: str, path: str) -> TextResourceC
     Raises:
         ContainersError: there is no such file, or it is too large to be given whole.
     """
-    data, size = await call.aside(_read, container, call.services.contents, path, 0)
+    return await call.aside(_whole, container, call.services.contents, path)
+
+
+def _whole(container: str, contents: Contents, path: str) -> TextResourceContents | BlobResourceContents:
+    data, size = _read(container, contents, path, 0)
     if len(data) < size:
         raise FileTooLarge(f"{one_line(path)} has {size:,} bytes, more than {MAX_BLOB_BYTES:,}.")
     uri, mime, text = uri_of(container, path), mime_of(path), _as_text(data)
@@ -119,9 +127,11 @@ def _as_text(data: bytes) -> str | None:
     return None if "\ufffd" in text[3:-3] else neutralise(text)
 
 
-def _decoded(content: str) -> bytes:
+def _bytes_of(given: PutFile) -> bytes:
+    if given.encoding != "base64":
+        return given.content.encode("utf-8", "replace")
     try:
-        return base64.b64decode(content, validate=True)
+        return base64.b64decode(given.content, validate=True)
     except (binascii.Error, ValueError) as exc:
         raise InvalidParams("The content is no base64: send it so, or as text with encoding='utf-8'.") from exc
 

@@ -93,35 +93,38 @@ class McpCall:
                 is_ours_to_tell = await activities.take_turn(earlier, until - anyio.current_time())
             except TimeoutError:
                 return failed(f"An earlier call still runs in {container}: call `wait`, or `restart` to end it.")
+            activities.forget(earlier)  # first: no other call tells it, too
             if is_ours_to_tell:
-                before = self._told(earlier)
-            activities.forget(earlier)
+                before = await self._told(earlier)
         activity = begin()
         activities.begin(kind, activity)
         await activities.follow(activity, until - anyio.current_time(), self.report)
         if self.takes_tasks and not activity.is_over:
-            task = self.services.tasks.add(activity, lambda over: _joined(before, self._told(over, whole=True)))
+            task = self.services.tasks.add(
+                activity, lambda over: _joined(before, self._ended(over, told(over, whole=True)))
+            )
             return {"resultType": "task", **task.state()}
-        return _joined(before, self._taken(activity))
+        return _joined(before, await self._taken(activity))
 
     async def follow(self, activity: Activity, within: float) -> CallToolResult:
         """Wait for an activity, up to a time in seconds, and answer with its new output."""
         await self.services.activities.follow(activity, within, self.report)
-        return self._taken(activity)
+        return await self._taken(activity)
 
-    def _taken(self, activity: Activity) -> CallToolResult:
-        is_over = activity.is_over
-        answer = self._told(activity)
-        if is_over:
+    async def _taken(self, activity: Activity) -> CallToolResult:
+        if activity.is_over:
             self.services.activities.forget(activity)
-        return answer
+        return await self._told(activity)
 
     def show(self, activity: Activity) -> None:
         """Let the page for answers show the outputs of a run that has ended."""
         self.services.runs.add(activity, self.reason(activity.failure) if activity.failure else "")
 
-    def _told(self, activity: Activity, *, whole: bool = False) -> CallToolResult:
-        answer = told(activity, whole=whole)
+    async def _told(self, activity: Activity) -> CallToolResult:
+        return self._ended(activity, await anyio.to_thread.run_sync(told, activity))  # it may have large pictures
+
+    def _ended(self, activity: Activity, answer: CallToolResult) -> CallToolResult:
+        """Return an answer with the failure of its activity, if there is one, and show its end on the page."""
         if self.has_page and activity.is_over:
             self.show(activity)
         if not activity.failure:

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 from starlette.applications import Starlette
+from starlette.responses import Response
 
 from agent_tools.bodies.json_body import LARGE
 from agent_tools.gateway.app import create_app
@@ -32,6 +33,22 @@ async def serving(config: GatewayConfig, runtime: Runtime) -> AsyncIterator[tupl
         httpx.AsyncClient(transport=httpx.ASGITransport(connected), base_url="http://localhost", timeout=60) as client,
     ):
         yield client, app
+
+
+async def answered_by_socket(app: Starlette, request: str) -> None:
+    """Send one request with `store: false` to the WebSocket of responses, and leave once its end is remembered."""
+    came: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    came.put_nowait({"type": "websocket.connect"})
+    came.put_nowait({"type": "websocket.receive", "text": request})
+
+    async def send(_: Any) -> None: ...
+
+    scope = {"type": "websocket", "path": "/v1/responses", "query_string": b"", "headers": [(b"host", b"localhost")]}
+    scope |= {"scheme": "ws", "http_version": "1.1", "client": ("127.0.0.1", 1), "identified": lambda: None}
+    served = asyncio.ensure_future(app({**scope, "subprotocols": []}, came.get, send))
+    await until_true(lambda: served.done() or app.state.sockets._recent)
+    came.put_nowait({"type": "websocket.disconnect", "code": 1000})
+    await served
 
 
 async def until_true(condition: Callable[[], object]) -> None:
@@ -57,6 +74,8 @@ class LargeJsonHere:
             self._note("parsed", frame.f_locals["s"])
         elif event == "return" and frame.f_code is json.dumps.__code__:
             self._note("written", value)
+        elif event == "return" and frame.f_code is Response.render.__code__:
+            self._note("rendered", value)
         elif event == "return" and frame.f_code in (base64.b64decode.__code__, base64.b64encode.__code__):
             self._note("base64", value)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
+import struct
+import zlib
 
 import pytest
 from mcp import Client, MCPError
@@ -10,6 +13,7 @@ from mcp_types import BlobResourceContents, EmbeddedResource, ImageContent, Text
 
 from agent_tools.mcp.answers import MAX_LINKS
 from agent_tools.mcp.files import MAX_BLOB_BYTES
+from tests.gateway.in_loop import LargeJsonHere
 from tests.mcp_door.conftest import Converse, text_of
 
 
@@ -49,6 +53,34 @@ def test_bytes_go_in_and_out_as_base64(converse: Converse) -> None:
         await client.call_tool("put_file", {"path": "a.png", "content": content, "encoding": "base64"})
         picture = await client.call_tool("get_file", {"path": "a.png"})
         assert [each.mime_type for each in picture.content if isinstance(each, ImageContent)] == ["image/png"]
+
+    converse(talk)
+
+
+def png(width: int, height: int) -> bytes:
+    """Return a picture that cannot be compressed."""
+
+    def part(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    rows = b"".join(b"\0" + os.urandom(3 * width) for _ in range(height))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", head) + part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b"")
+
+
+def test_large_files_and_pictures_are_read_and_written_beside_the_event_loop(converse: Converse) -> None:
+    code = "import base64\ndata = base64.b64encode(open('a.png', 'rb').read()).decode()\n"
+    code += "display({'image/png': data}, raw=True)"
+    content = base64.b64encode(png(400, 300)).decode()
+
+    async def talk(client: Client) -> None:
+        with LargeJsonHere() as found:
+            put = await client.call_tool("put_file", {"path": "a.png", "content": content, "encoding": "base64"})
+            await client.call_tool("get_file", {"path": "a.png"})
+            await client.read_resource(put.structured_content["file"]["uri"])
+            ran = await client.call_tool("run_python", {"code": code})
+        assert [each for each in ran.content if isinstance(each, ImageContent)]
+        assert [what for what, _ in found.sizes if what == "base64"] == []
 
     converse(talk)
 

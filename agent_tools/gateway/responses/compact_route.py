@@ -38,7 +38,7 @@ async def compact(request: Request) -> Response:
         return Response(status_code=499)
     if job.failure:
         raise job.failure
-    return JsonResponse(await run_in_threadpool(_compacted, services, owner_of(request), wanted, job.answer))
+    return await run_in_threadpool(_compacted, services, owner_of(request), wanted, job.answer)
 
 
 def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> ResponseRequest:
@@ -49,8 +49,8 @@ def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> ResponseReque
     return replace(wanted, input=[*wanted.input, _QUESTION], tools=Tools(), conversation=None)
 
 
-def _compacted(services: Services, owner: str, wanted: ResponseRequest, answer: str) -> JsonObject:
-    """Return the compaction in a response's answer, behind what the user said: the whole is the next input."""
+def _compacted(services: Services, owner: str, wanted: ResponseRequest, answer: str) -> Response:
+    """Answer the compaction in a response's answer, behind what the user said: the whole is the next input."""
     body = json.loads(answer)
     messages = [item for item in body["output"] if item["type"] == "message"]
     summary = "".join(part.get("text", "") for item in messages for part in item["content"]).strip()
@@ -59,10 +59,11 @@ def _compacted(services: Services, owner: str, wanted: ResponseRequest, answer: 
     most = services.config.max_conversation_bytes
     before = said_before(services.store, owner, wanted.previous_response_id, most)
     said = [item for item in listed_items(wanted.input[:-1]) if item.get("role") == "user"]
-    return {
+    compaction = {
         "id": new_id("resp"),
         "object": "response.compaction",
         "created_at": int(time.time()),
         "output": [*before, *said, compaction_item(summary)],
         "usage": body["usage"],
     }
+    return JsonResponse(compaction)

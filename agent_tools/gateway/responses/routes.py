@@ -81,7 +81,7 @@ async def _await_refusal(request: Request, job: ResponseJob) -> None:
 async def retrieve_response(request: Request) -> Response:
     """GET /v1/responses/{id}; with `stream=true`, its events after `starting_after`."""
     if job := _unstored(request):
-        return JsonResponse({**json.loads(job.answer), "status": "in_progress"})
+        return await sized(len(job.answer), _in_progress, job.answer)
     job, head = await _job_and_head(request)
     if request.query_params.get("stream") == "true":
         after = query_integer(request, "starting_after", -(2**53))
@@ -129,12 +129,19 @@ async def response_notebook(request: Request) -> Response:
     head = await _head(request)
     if head.status in ACTIVE:
         raise ApiError(409, "The response is under way; ask for its notebook once it has ended.", code="under_way")
-    given = await _read(
-        request, head, ResponseInput, lambda now: [json.loads(each) for each in now.input.split("\n") if each]
+    given = await _read(request, head, ResponseInput, lambda now: now.input)
+    return await _read(request, head, ResponseBody, lambda now: _notebook(head.id, given, now.body))
+
+
+def _notebook(id_: str, given: str, body: str) -> Response:
+    items = [*(json.loads(each) for each in given.split("\n") if each), *json.loads(body)["output"]]
+    return JsonResponse(
+        notebook_of_items(items), headers={"Content-Disposition": f'attachment; filename="{id_}.ipynb"'}
     )
-    made = await _read(request, head, ResponseBody, lambda now: json.loads(now.body)["output"])
-    name = f'attachment; filename="{head.id}.ipynb"'
-    return JsonResponse(notebook_of_items([*given, *made]), headers={"Content-Disposition": name})
+
+
+def _in_progress(answer: str) -> Response:
+    return JsonResponse({**json.loads(answer), "status": "in_progress"})
 
 
 def _unstored(request: Request) -> ResponseJob | None:

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import anyio
+from starlette.concurrency import run_in_threadpool
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -269,7 +270,7 @@ class _Connection:
             self._jobs.abandon(job)
             return ApiError(499, "The client has hung up.")
         if not job.body["store"] and not job.failure:
-            self._sockets.remember(self, job.end())
+            self._sockets.remember(self, await run_in_threadpool(job.end))
         return job.failure
 
     async def _send_events(self, job: ResponseJob, stream_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,16 @@ import pytest
 from agent_tools.bodies.json_body import AT_ONCE, LARGE, MAX_ESCAPES, MAX_PARTS, BodyRefused, parsed, places, sized
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.api_errors import ApiError
+from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import MIB
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.conftest import NewGateway
-from tests.gateway.in_loop import LargeJsonHere, serving, until_true
+from tests.gateway.in_loop import LargeJsonHere, answered_by_socket, serving, until_true
 
+SOCKETS = {"type": "response.create", "model": "m", "store": False}
 LONG = "long, but harmless. " * (LARGE // 16)
 
 
@@ -88,12 +91,18 @@ async def _use_all_routes(config: GatewayConfig, runtime: Runtime) -> tuple[list
         answers.append(await client.request(method, path, content=content, params=query))
         return None if query else await asyncio.to_thread(answers[-1].json)
 
-    async with serving(config, runtime) as (client, _):
+    async with serving(config, runtime) as (client, app):
         with LargeJsonHere() as found:
+            await answered_by_socket(app, await asyncio.to_thread(json.dumps, {**SOCKETS, "input": LONG}))
             one = f"/v1/responses/{(await ask('POST', '/v1/responses', {'model': 'm', 'input': LONG}))['id']}"
             await ask("GET", one)
             await ask("GET", one, **{"include[]": "reasoning.encrypted_content"})
             await ask("GET", f"{one}/input_items")
+            await ask("GET", f"{one}/notebook")
+            await ask("POST", "/v1/responses/compact", {"model": "m", "input": LONG})
+            await ask("POST", "/v1/responses/input_tokens", {"model": "m", "input": LONG})
+            many = f"/v1/conversations/{(await ask('POST', '/v1/conversations', {}))['id']}/items"
+            await ask("POST", many, {"items": [{"role": "user", "content": LONG}]})
             await ask("DELETE", one)
             asked = {"model": "m", "input": LONG, "background": True, "instructions": LONG}
             two = f"/v1/responses/{(await ask('POST', '/v1/responses', asked))['id']}"
@@ -111,8 +120,31 @@ def test_no_large_json_is_parsed_or_written_in_the_event_loop(process_runtime: R
     with ScriptedServer({"m": lambda _: ScriptedReply(text=LONG, piece=50_000)}) as upstream:
         config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", pool=0)
         codes, large = asyncio.run(_use_all_routes(config, process_runtime))
-    assert codes == [200] * 11
+    assert codes == [200] * 16
     assert large == []
+
+
+async def _ask_for_one_under_way(config: GatewayConfig, runtime: Runtime) -> list[tuple[str, int]]:
+    asked = await asyncio.to_thread(json.dumps, {"model": "m", "input": "Hi.", "instructions": LONG})
+    async with serving(config, runtime) as (client, app):
+        with LargeJsonHere() as found:
+            asking = asyncio.ensure_future(client.post("/v1/responses", content=asked))
+            await until_true(lambda: app.state.jobs.all_of(ResponseJob))
+            (job,) = app.state.jobs.all_of(ResponseJob)
+            answer = await client.get(f"/v1/responses/{job.id}")
+            asking.cancel()
+    assert '"status":"in_progress"' in answer.text
+    return found.sizes
+
+
+def test_the_answer_of_one_under_way_is_made_in_a_thread(process_runtime: Runtime, work_dir: Path) -> None:
+    held = threading.Event()
+    with ScriptedServer({"m": lambda _: ScriptedReply(text="Ok.", wait_before=held)}) as upstream:
+        config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", pool=0)
+        try:
+            assert asyncio.run(_ask_for_one_under_way(config, process_runtime)) == []
+        finally:
+            held.set()
 
 
 async def _beside_large_ones(config: GatewayConfig, runtime: Runtime) -> None:
