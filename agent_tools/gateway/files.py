@@ -20,7 +20,7 @@ from agent_tools.containers.records import ContainerFile, ContainerRecord, Uploa
 from agent_tools.containers.rows import Before
 from agent_tools.containers.sweep import failures
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.store.records import StoredSkillVersion
+from agent_tools.gateway.store.records import StoredSkill, StoredSkillVersion
 from agent_tools.gateway.store.store import Store
 from agent_tools.machine.folder import numbered, safe_name
 
@@ -121,7 +121,8 @@ class Uploads:
         return [each for each in self._store.find(Upload, owner=owner) if _is_shown(each)]
 
     def delete(self, id_: str) -> None:
-        """Forget a file."""
+        """Forget a file, which may be a version of a skill."""
+        self._store.delete(StoredSkillVersion, id=id_)
         (self._dir / id_).unlink(missing_ok=True)
         self._store.delete(Upload, id=id_)
 
@@ -130,7 +131,9 @@ class Uploads:
         now = time.time()
         ends = ({"created_at": Before(now - self._config.retention)}, {"expires_at": Before(now)})
         old = list({each.id for end in ends for each in self._store.find(Upload, **end)})
-        in_use = {each.id for each in self._store.get_all(StoredSkillVersion, old)}
+        versions = self._store.get_all(StoredSkillVersion, old)
+        skills = {each.id for each in self._store.get_all(StoredSkill, [each.skill_id for each in versions])}
+        in_use = {each.id for each in versions if each.skill_id in skills}
         return sum(failures(partial(self.delete, each)) for each in old if each not in in_use)
 
 

@@ -89,6 +89,9 @@ class UploadedSkills:
             version = self._add(row, number, bundle)
         if is_default:
             self._store.change(StoredSkill, row.id, default_number=version.number)
+        if not self._store.count(StoredSkill, id=row.id):  # it was deleted meanwhile
+            self.delete_version(version)
+            raise not_found("skill", row.id)
         return version
 
     def _add(self, skill: StoredSkill, number: int, bundle: Bundle, *more: StoredSkill) -> StoredSkillVersion:
@@ -124,7 +127,8 @@ class UploadedSkills:
         rows = self._store.find(StoredSkill, owner=owner, **where)
         known = self._store.find(StoredSkillVersion, owner=owner, skill_id=[row.id for row in rows])
         known.sort(key=lambda each: each.number)
-        return [UploadedSkill(row, [each for each in known if each.skill_id == row.id]) for row in rows]
+        found = [UploadedSkill(row, [each for each in known if each.skill_id == row.id]) for row in rows]
+        return [each for each in found if each.versions]  # one without is just being deleted
 
     def set_default(self, owner: str, id_: str, given: str) -> UploadedSkill:
         """Make a version the default one. Errors as for `find` and `version`."""
@@ -135,7 +139,7 @@ class UploadedSkills:
     def delete(self, skill: UploadedSkill) -> None:
         """Delete a skill with all versions; containers that have it keep it."""
         self._store.delete(StoredSkill, id=skill.id)
-        for version in skill.versions:
+        for version in self._store.find(StoredSkillVersion, skill_id=skill.id):
             self.delete_version(version)
 
     def delete_version(self, version: StoredSkillVersion) -> None:
@@ -147,7 +151,6 @@ class UploadedSkills:
         if self._store.count(StoredSkill, id=version.skill_id, default_number=version.number):
             message = "The default version cannot be deleted: make another one the default, or delete the skill."
             raise invalid(message, "version", "invalid_value")
-        self._store.delete(StoredSkillVersion, id=version.id)
         self._uploads.delete(version.id)
 
     # -- in containers ------------------------------------------------------------------------------------------------

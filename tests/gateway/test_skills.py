@@ -8,6 +8,7 @@ import io
 import os
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,12 @@ import httpx
 import openai
 import pytest
 
+from agent_tools.containers.records import Upload
+from agent_tools.gateway.files import Uploads
+from agent_tools.gateway.requests.api_errors import ApiError
+from agent_tools.gateway.skills import UploadedSkills
+from agent_tools.gateway.store.records import StoredSkill, StoredSkillVersion
+from agent_tools.skills.bundle import read_zip
 from agent_tools.skills.shelf import UNUSED_SECONDS
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import KEYS, post
@@ -93,6 +100,50 @@ def test_openais_client_has_every_route(client: openai.OpenAI) -> None:
             ask(made.id)
     with pytest.raises(openai.NotFoundError):
         skills.update(other.id, default_version="9")
+
+
+def test_a_skill_that_is_just_being_deleted_is_not_shown(gateway: Gateway, client: openai.OpenAI) -> None:
+    made = client.skills.create(files=FILES)
+    gateway.services.store.delete(StoredSkillVersion, skill_id=made.id)
+    assert client.skills.list().data == []
+    with pytest.raises(openai.NotFoundError):
+        client.skills.retrieve(made.id)
+
+
+class DeletingUploads:
+    """Uploads during which a skill is deleted."""
+
+    def __init__(self, uploads: Uploads, delete: Callable[[], object]) -> None:
+        self._uploads = uploads
+        self._delete = delete
+
+    def add(self, *args: Any, **options: Any) -> Any:
+        self._delete()
+        return self._uploads.add(*args, **options)
+
+    def delete(self, id_: str) -> None:
+        self._uploads.delete(id_)
+
+
+def test_a_version_that_is_added_beside_a_deletion_is_not_stored(gateway: Gateway, client: openai.OpenAI) -> None:
+    services, bundle = gateway.services, read_zip(zipped(*FILES))
+    skill = services.skills.create("me", lambda: bundle)
+    uploads = DeletingUploads(services.uploads, lambda: services.skills.delete(skill))
+    with pytest.raises(ApiError, match="No skill"):
+        UploadedSkills(services.config, services.store, uploads).add_version(skill, lambda: bundle, is_default=False)
+    assert services.store.find(StoredSkillVersion) == []
+    assert services.store.find(Upload) == []
+
+
+def test_versions_whose_skill_is_gone_are_swept(gateway: Gateway) -> None:
+    services, bundle = gateway.services, read_zip(zipped(*FILES))
+    left, kept = (services.skills.create("me", lambda: bundle) for _ in range(2))
+    services.store.delete(StoredSkill, id=left.id)  # as a gateway does that is killed then
+    for each in services.store.find(Upload):
+        services.store.change(Upload, each.id, created_at=0.0)
+    assert services.uploads.sweep() == 0
+    assert [each.skill_id for each in services.store.find(StoredSkillVersion)] == [kept.id]
+    assert [each.id for each in services.store.find(Upload)] == [kept.versions[0].id]
 
 
 def test_the_asynchronous_client_uploads_a_folder(gateway: Gateway, client: openai.OpenAI) -> None:
