@@ -105,7 +105,8 @@ class GatewayMiddleware:
                 await response(scope, receive, answer)
             finally:
                 services.decompression_budget.release(received)
-        record_request(services, scope, answer.status, started, method=scope.get("method", "GET"))
+                status = answer.status or _GONE
+                record_request(services, scope, status, started, method=scope.get("method", "GET"))
 
     def _door(self, scope: Scope) -> str:
         """Return the path of the mount that a request is for, '' for none. It is logged in place of one with a key."""
@@ -124,12 +125,14 @@ class GatewayMiddleware:
                 stack.enter_context(sockets.place(owner))
 
             scope["authenticate"] = authenticate = partial(_authenticate_socket, services, scope, door, enter)
-            if (key := key_of(Headers(scope=scope))) and not await authenticate(key):
-                await ending.send({"type": "websocket.close"})  # answers 403
-            else:
-                with suppress(WebSocketDisconnect):  # the client left before it was answered
-                    await self._app(scope, ending.receive, ending.send)
-        record_request(services, scope, 101 if "owner" in scope else 401, started)
+            try:
+                if (key := key_of(Headers(scope=scope))) and not await authenticate(key):
+                    await ending.send({"type": "websocket.close"})  # answers 403
+                else:
+                    with suppress(WebSocketDisconnect):  # the client left before it was answered
+                        await self._app(scope, ending.receive, ending.send)
+            finally:
+                record_request(services, scope, 101 if "owner" in scope else 401, started)
 
 
 def failed(exc: Exception, path: str = "", note: Callable[[ApiError], None] = lambda _: None) -> Response:

@@ -214,6 +214,8 @@ def test_an_answer_that_breaks_off_is_seen_to(new: New, said: Answer) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
     with pytest.raises(httpx.RemoteProtocolError):
         httpx.post(f"{gateway.url}/v1/chat/completions", json=body, timeout=60)
+    counted = b'agent_tools_requests_total{method="POST",route="create_completion",status="200"} 1.0'
+    until(lambda: counted in gateway.services.metrics.text())
 
 
 @pytest.mark.parametrize("path", ["responses", "responses/compact", "responses/input_tokens", "chat/completions"])
