@@ -35,20 +35,26 @@ async def serving(config: GatewayConfig, runtime: Runtime) -> AsyncIterator[tupl
         yield client, app
 
 
-async def answered_by_socket(app: Starlette, request: str) -> None:
-    """Send one request with `store: false` to the WebSocket of responses, and leave once its end is remembered."""
-    came: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    came.put_nowait({"type": "websocket.connect"})
-    came.put_nowait({"type": "websocket.receive", "text": request})
+class SocketHere:
+    """A client of the WebSocket of responses. `sent` is what the gateway has sent."""
 
-    async def send(_: Any) -> None: ...
+    def __init__(self, app: Starlette) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self._came: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._came.put_nowait({"type": "websocket.connect"})
+        scope = {"type": "websocket", "path": "/v1/responses", "query_string": b"", "scheme": "ws", "subprotocols": []}
+        scope |= {"headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1), "http_version": "1.1"}
+        self._served = asyncio.ensure_future(app({**scope, "identified": lambda: None}, self._came.get, self._send))
 
-    scope = {"type": "websocket", "path": "/v1/responses", "query_string": b"", "headers": [(b"host", b"localhost")]}
-    scope |= {"scheme": "ws", "http_version": "1.1", "client": ("127.0.0.1", 1), "identified": lambda: None}
-    served = asyncio.ensure_future(app({**scope, "subprotocols": []}, came.get, send))
-    await until_true(lambda: served.done() or app.state.sockets._recent)
-    came.put_nowait({"type": "websocket.disconnect", "code": 1000})
-    await served
+    async def _send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    def ask(self, request: str) -> None:
+        self._came.put_nowait({"type": "websocket.receive", "text": request})
+
+    async def leave(self) -> None:
+        self._came.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await self._served
 
 
 async def until_true(condition: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -159,7 +159,7 @@ class _Connection:
         self._sending = asyncio.Lock()  # responses that wait for a slow client would all write at once
         self._idle = asyncio.Event()
         self._idle.set()
-        self._over: ApiError | None = None  # why no further request is taken
+        self._over: Callable[[], ApiError] | None = None  # makes the reason why no further request is taken
         self._streams: dict[str, deque[tuple[JsonObject, int]]] = {}  # requests that wait, with their bytes
         self._running: set[asyncio.Task[None]] = set()
         self._number = self._bytes = 0  # of the requests that run or wait
@@ -214,7 +214,7 @@ class _Connection:
 
     def _check(self, given: JsonObject, stream_id: str, size: int) -> None:
         if self._over:
-            raise self._over
+            raise self._over()
         if given.get("type") not in ("response.create", "response.steer"):
             raise invalid("Unknown event: expected 'response.create'.", "type", "invalid_value")
         if given.get("background"):
@@ -323,10 +323,10 @@ class _Connection:
         """End the connection after its lifetime or with the gateway, once its active responses have ended."""
         with anyio.move_on_after(self._sockets.lifetime) as life:
             await self._sockets.closing.wait()
-        self._over = _too_old() if life.cancelled_caught else stopped()
+        self._over = _too_old if life.cancelled_caught else stopped
         await self._idle.wait()
         if life.cancelled_caught:
-            await self._refuse(self._over)
+            await self._refuse(_too_old())
             await self._close(_GOING, "connection limit reached")
         else:
             await self._close(_RESTARTING, "the gateway stops")

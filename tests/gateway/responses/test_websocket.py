@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import threading
+import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
-from agent_tools.testing import ScriptedCall, ScriptedReply
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.requests.api_errors import ApiError
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from tests.gateway.asking import CODE_TOOL, FUNCTION, KEYS, SLEEP, STOPPED, beside, code, post, stream, until
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.connections import asked, connected, received, send
+from tests.gateway.in_loop import SocketHere, serving, until_true
 
 
 def refused(client: ClientConnection, **fields: Any) -> tuple[int, str]:
@@ -250,6 +258,33 @@ def test_a_connection_ends_after_its_lifetime_when_its_response_has(new_gateway:
             "websocket_connection_limit_reached"
         ] * 2
         assert code_of_end(client) == 1001
+
+
+async def _refused_while_one_runs(config: GatewayConfig, runtime: Runtime, go_on: threading.Event) -> int:
+    """Return the most frames that the refusals of one connection hold, once there are many."""
+    async with serving(config, runtime) as (_, app):
+        socket, asked = SocketHere(app), json.dumps({"type": "response.create", "model": "m", "input": "Hi."})
+        socket.ask(asked)
+        await until_true(lambda: app.state.jobs.active)
+        app.state.sockets.closing.set()
+        for _ in range(20):
+            socket.ask(asked)
+        await until_true(lambda: sum("gateway_stopped" in each.get("text", "") for each in socket.sent) == 20)
+        refusals = [each for each in gc.get_objects() if isinstance(each, ApiError)]
+        most = max((len(list(traceback.walk_tb(each.__traceback__))) for each in refusals), default=0)
+        go_on.set()
+        await socket.leave()
+        return most
+
+
+def test_refused_requests_are_not_kept_until_their_connection_ends(process_runtime: Runtime, work_dir: Path) -> None:
+    go_on = threading.Event()
+    with ScriptedServer({"m": lambda _: ScriptedReply("One.", wait_before=go_on)}) as upstream:
+        config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", pool=0)
+        try:
+            assert asyncio.run(_refused_while_one_runs(config, process_runtime, go_on)) < 10
+        finally:
+            go_on.set()
 
 
 def test_a_gateway_that_stops_ends_responses_and_closes_with_a_code(new_gateway: NewGateway) -> None:
