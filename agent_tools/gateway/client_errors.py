@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 
@@ -54,6 +55,8 @@ def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
         case AgentToolsError():
             _log.error("a request failed: %s", type(exc).__name__)
             return engine_error(exc) or ApiError(500, "The code interpreter failed.", code="code_interpreter_error")
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return ApiError(507, "The gateway's disk is full; try again later.", code="insufficient_storage")
         case _:
             _log.error("a request failed: %s in %s", type(exc).__name__, _place(exc))
             return ApiError(500, "The gateway failed.", code="internal_error")

@@ -184,7 +184,7 @@ def failure_of(exc: Exception) -> tuple[Any, int]:
         case TimeoutError():
             return str(exc), 504
         case OSError():
-            statuses = {errno.EFBIG: 413, errno.EACCES: 403, errno.EPERM: 403}
+            statuses = {errno.EFBIG: 413, errno.EACCES: 403, errno.EPERM: 403, errno.ENOSPC: 507, errno.EDQUOT: 507}
             return exc.strerror or str(exc), statuses.get(exc.errno or 0, 400)
         case _:
             status = next((status for kind, status in _STATUSES.items() if isinstance(exc, kind)), 503)

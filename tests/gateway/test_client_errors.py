@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +25,9 @@ from agent_tools.gateway.requests.api_errors import ApiError
         (ToolServiceError(code="Other", message="secret"), 500, "code_interpreter_error"),
         (KernelDied("secret"), 500, "code_interpreter_error"),
         (ValueError("secret"), 500, "internal_error"),
+        (OSError(errno.EIO, "secret"), 500, "internal_error"),
+        (OSError(errno.ENOSPC, "secret"), 507, "insufficient_storage"),
+        (OSError(errno.EDQUOT, "secret"), 507, "insufficient_storage"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )

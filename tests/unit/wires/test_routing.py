@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 
 from agent_tools.limits import MIB
-from agent_tools.wires.routing import Routes, application
+from agent_tools.wires.routing import Routes, application, failure_of
 from tests.gateway.in_loop import LargeJsonHere
+
+
+def test_a_full_disk_is_no_fault_of_the_request() -> None:
+    numbers = (errno.ENOSPC, errno.EDQUOT, errno.EISDIR)
+    assert [failure_of(OSError(each, "full"))[1] for each in numbers] == [507, 507, 400]
 
 
 def test_a_large_answer_is_written_in_a_thread() -> None:
