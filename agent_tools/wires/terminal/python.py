@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field
+from starlette.exceptions import HTTPException
 
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Execution
@@ -52,11 +53,17 @@ async def run_python(
 async def run_code(
     call: TerminalRequest, kernel_of: Callable[[Sandbox], Sandbox], code: str, seconds: float | None
 ) -> tuple[Execution, str]:
-    """Run code while the client waits for it; return it with a note for the model."""
+    """Run code while the client waits for it; return it with a note for the model.
+
+    Raises:
+        HTTPException: 499, the client has hung up.
+    """
     run = CodeRun()
 
     def work() -> tuple[Execution, str]:
         return run.run(call.wire.containers, call.ensure(), code, seconds, kernel_of)
 
     done = await while_connected(call.request, in_thread(work, run.cancel))
-    return done or (Execution(()), "")
+    if done is None:
+        raise HTTPException(499, "The client has hung up.")
+    return done

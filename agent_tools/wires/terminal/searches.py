@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -150,14 +150,22 @@ def _answer(do: str, given: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
     ran = sandbox.run_command(_command(do, given), timeout=SECONDS, max_output=MAX_ANSWER)
     if ran.timed_out:
         raise HTTPException(504, f"The search took more than {SECONDS:g} seconds: give a smaller folder.")
-    try:
-        found = parsed(ran.stdout)
-        error = found.get("error")
-    except (BodyRefused, AttributeError):
-        raise HTTPException(500, "The sandbox's python3 did not answer.") from None
-    if error:
-        raise HTTPException(error[0] if error[0] in (400, 403, 404) else 400, str(error[1])[:500])
-    return dict(found)
+    return answer_of(ran.stdout)
+
+
+def answer_of(output: bytes) -> dict[str, Any]:
+    """Return the answer in the output of the program, which code in the sandbox may have replaced.
+
+    Raises:
+        HTTPException: 500, it is none; or the program's own status.
+    """
+    with suppress(BodyRefused):
+        match parsed(output):
+            case {"error": [int(status), str(message)]}:
+                raise HTTPException(status if status in (400, 403, 404) else 400, message[:500])
+            case dict(found) if found and "error" not in found:
+                return found
+    raise HTTPException(500, "The sandbox's python3 did not answer.")
 
 
 async def _searched(
