@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -115,7 +115,7 @@ async def _list(
     state: str = "running,paused",
     metadata: str = "",
     order: Literal["asc", "desc"] = "desc",
-    startedAfter: datetime | None = None,  # noqa: N803
+    startedAfter: AwareDatetime | None = None,  # noqa: N803
     template: str = "",
     limit: Annotated[int, Field(ge=1, le=100)] = 100,
     nextToken: Annotated[int, Field(ge=0)] = 0,  # noqa: N803

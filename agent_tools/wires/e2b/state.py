@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.failures import ContainersError
+from agent_tools.containers.failures import ContainersError, RowsAway
 from agent_tools.containers.records import ContainerRecord, WireValue
 from agent_tools.containers.rows import Rows
 from agent_tools.sandbox.sandbox import Sandbox
@@ -29,6 +29,7 @@ HOME = "/home/user"  # a link to the folder of files
 _HOME = Home(HOME, aliases=("/workspace", "~"))
 path_of, in_sandbox, check_spared = _HOME.resolved, _HOME.in_sandbox, _HOME.check_spared
 MAX_COMMANDS, MAX_CONTEXTS = 32, 8  # that are open in a sandbox
+RETRY_SECONDS = 5.0  # between two questions to a store that does not answer
 PORTS = ("49983", "49999", "")  # of files and processes, and of code
 _ID = re.compile(r"i[0-9a-f]{24}")
 _HOST = re.compile(r"([0-9]{1,5})-(i[0-9a-f]{24})\.")
@@ -77,8 +78,9 @@ class E2BSandbox:
 class E2BWire:
     """The state of the wire: open commands and kernels, and the timers that end sandboxes. For one event loop."""
 
-    def __init__(self, containers: Containers[Any], rows: Rows) -> None:
+    def __init__(self, containers: Containers[Any], rows: Rows, retry_seconds: float = RETRY_SECONDS) -> None:
         self.containers = containers
+        self.retry_seconds = retry_seconds
         self.rows = rows
         self.commands = Processes(containers, COMMAND, MAX_COMMANDS)
         self.contexts: OpenResources[Context] = OpenResources(
@@ -146,12 +148,19 @@ class E2BWire:
         state: E2BState | None = box.state
         while state and not state.is_paused and (left := state.ends - time.time()) > 0:
             await asyncio.sleep(left)
-            state = await aside(self._state, owner, id_)  # another process may have changed it
+            state = await self._state_now(owner, id_)  # another process may have changed it
         del self._timers[id_]  # so that nobody cancels the end
         if state and state.auto_pause:
             await self._close_opened(box.place)
         elif state and not state.is_paused:
             await self.end(owner, id_)
+
+    async def _state_now(self, owner: str, id_: str) -> E2BState | None:
+        """Return the state of a sandbox, once the store answers."""
+        while True:
+            with suppress(RowsAway):
+                return await aside(self._state, owner, id_)
+            await asyncio.sleep(self.retry_seconds)
 
     async def pause(self, box: E2BSandbox) -> None:
         """Pause a sandbox: files and variables stay, commands and contexts end."""

@@ -72,13 +72,15 @@ async def _remove(call: E2BRequest, watcherId: str) -> Any:  # noqa: N803
 
 @ROUTES.on("POST", "/filesystem.Filesystem/WatchDir")
 async def _stream(call: E2BRequest, path: str = "", recursive: bool = False) -> Any:
-    box = await call.here()
-    return streamed(_followed(call, box, *await _begun(call, box, path, recursive)))
+    return streamed(_followed(call, await call.here(), path, recursive))
 
 
 async def _followed(
-    call: E2BRequest, box: E2BSandbox, id_: str, watcher: WatchedFolder
+    call: E2BRequest, box: E2BSandbox, path: str, recursive: bool
 ) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield what changes in a folder. It is watched from here on, since a client may leave before the stream begins."""
+    id_, watcher = await _begun(call, box, path, recursive)
+
     def new_events() -> list[dict[str, str]]:
         with call.wire.containers.peek(box.id) as sandbox:
             return watcher.new_events(sandbox) if sandbox else []
