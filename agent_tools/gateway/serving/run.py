@@ -104,11 +104,12 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and tell the service manager."""
         await super().startup(sockets)
+        if not self.started:
+            return
         if self.second_port:
             await self.second_port.open(create_second_app(self._app))
         notify(settings.notify_socket(), "READY=1")
-        if self.started:
-            self._ready(self.servers[0].sockets[0].getsockname()[1])
+        self._ready(self.servers[0].sockets[0].getsockname()[1])
 
     def _record(self, event: SecurityEvent) -> None:
         self._app.state.services.metrics.security(event)
