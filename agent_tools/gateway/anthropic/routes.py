@@ -47,8 +47,9 @@ async def create_message(request: Request) -> Response:
     if answer := await _passed_on(request, body):
         return answer
     wanted = await _read(request, body)
-    job = MessageJob(services, wanted, owner, services.upstream.key(request.headers))
-    jobs.follow(job, await jobs.enter(owner, needs_sandbox=False))
+    key, place = services.upstream.key(request.headers), await jobs.enter(owner, needs_sandbox=False)
+    job = MessageJob(services, wanted, owner, key)
+    jobs.follow(job, place)
     is_streamed, whole = wanted.stream, lambda: job.composer.message
     answer = await answer_by(request, job, whole, stream=is_streamed, end=b"", sign_of_life=_PING)
     services.upstream.record_no_messages()
@@ -108,7 +109,6 @@ class MessageJob(TurnJob):
         log = EventLog(services.config.max_response_bytes)
         super().__init__(services, owner, request.model, upstream_key, log, is_urgent=True)
         self._request = request
-        self._owner = owner
         self.composer = MessageComposer(request.model, shows_thinking=request.shows_thinking)
 
     def events(self) -> Generator[JsonObject, None, None]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
 import httpx
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from agent_tools.gateway.spans import TurnSpans
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.asking import CODE_TOOL, code, post
-from tests.gateway.conftest import NewGateway
+from tests.gateway.asking import CODE_TOOL, code, post, until
+from tests.gateway.conftest import New, NewGateway
 from tests.gateway.remote_mcp.server import tool_server
+from tests.recorder import Answer, Seen
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -72,6 +78,41 @@ def test_spans_have_the_names_and_attributes_of_the_conventions_and_nothing_said
     assert first.end_time <= call.start_time, "the time of a call is no time of the model's"
     assert turn.attributes["agent_tools.turn.reason"] == "stop"
     assert "canary" not in "".join(span.to_json() for span in exporter.get_finished_spans())
+
+
+class Begun(SpanProcessor):
+    """Counts spans that have begun."""
+
+    number = 0
+
+    def on_start(self, *_: Any, **__: Any) -> None:
+        self.number += 1
+
+
+def test_a_refused_message_leaves_no_span_without_an_end(
+    new: New, exporter: InMemorySpanExporter, tracing: TracerProvider
+) -> None:
+    gateway, upstream = new(tracing=tracing, max_responses=1)
+    is_asked, is_free = threading.Event(), threading.Event()
+
+    def answer(seen: Seen) -> Answer:
+        if "chat" in seen.target:
+            is_asked.set()
+            is_free.wait()
+        return Answer(status=404)
+
+    upstream.answer = answer
+    tracing.add_span_processor(begun := Begun())
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}
+    ask = partial(httpx.post, f"{gateway.url}/v1/messages", json=body, timeout=60)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(ask)
+        is_asked.wait()
+        assert ask().status_code == 429
+        is_free.set()
+        first.result()
+    until(lambda: gateway.app.state.jobs.active == 0)
+    assert begun.number == len(exporter.get_finished_spans())
 
 
 def test_a_trace_goes_from_the_client_to_the_model_s_server_and_to_remote_mcp_servers(
