@@ -80,10 +80,13 @@ async def _await_refusal(request: Request, job: ResponseJob) -> None:
 
 async def retrieve_response(request: Request) -> Response:
     """GET /v1/responses/{id}; with `stream=true`, its events after `starting_after`."""
+    is_stream = request.query_params.get("stream") == "true"
     if job := _unstored(request):
+        if is_stream:
+            raise _not_streamed()
         return await sized(len(job.answer), _in_progress, job.answer)
     job, head = await _job_and_head(request)
-    if request.query_params.get("stream") == "true":
+    if is_stream:
         after = query_integer(request, "starting_after", -(2**53))
         start = 0 if after is None else max(0, after + 1)
         return _stream(request, job, start) if job else await _stream_again(request, head, start)
@@ -200,13 +203,17 @@ async def _stream_again(request: Request, head: ResponseHead, start: int) -> Res
     if head.status in ACTIVE:
         await _refuse_elsewhere(request, head)
     if not head.background:
-        raise invalid("Only a response with 'background' can be streamed again; ask for it without 'stream'.", "stream")
+        raise _not_streamed()
     services = services_of(request)
     events = await in_thread(head.bytes, _kept_events, services.store, head.id)
     if events:
         return EventStreamResponse(EventLog.of(events), lambda: None, start=start)
     end = await _read(request, head, ResponseBody, lambda now: _end(now, start))
     return EventStreamResponse(EventLog.of([end]), lambda: None)
+
+
+def _not_streamed() -> ApiError:
+    return invalid("Only a response with 'background' can be streamed again; ask for it without 'stream'.", "stream")
 
 
 def _kept_events(store: Store, id_: str) -> list[Logged]:

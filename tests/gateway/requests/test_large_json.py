@@ -22,7 +22,7 @@ from agent_tools.limits import MIB
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.conftest import NewGateway
-from tests.gateway.in_loop import LargeJsonHere, answered_by_socket, serving, until_true
+from tests.gateway.in_loop import LargeJsonHere, SocketHere, serving, until_true
 
 SOCKETS = {"type": "response.create", "model": "m", "store": False}
 LONG = "long, but harmless. " * (LARGE // 16)
@@ -93,7 +93,10 @@ async def _use_all_routes(config: GatewayConfig, runtime: Runtime) -> tuple[list
 
     async with serving(config, runtime) as (client, app):
         with LargeJsonHere() as found:
-            await answered_by_socket(app, await asyncio.to_thread(json.dumps, {**SOCKETS, "input": LONG}))
+            socket = SocketHere(app)
+            socket.ask(await asyncio.to_thread(json.dumps, {**SOCKETS, "input": LONG}))
+            await until_true(lambda: app.state.sockets._recent)
+            await socket.leave()
             one = f"/v1/responses/{(await ask('POST', '/v1/responses', {'model': 'm', 'input': LONG}))['id']}"
             await ask("GET", one)
             await ask("GET", one, **{"include[]": "reasoning.encrypted_content"})
@@ -132,12 +135,16 @@ async def _ask_for_one_under_way(config: GatewayConfig, runtime: Runtime) -> lis
             await until_true(lambda: app.state.jobs.all_of(ResponseJob))
             (job,) = app.state.jobs.all_of(ResponseJob)
             answer = await client.get(f"/v1/responses/{job.id}")
+            streamed = await client.get(f"/v1/responses/{job.id}", params={"stream": "true"})
             asking.cancel()
     assert '"status":"in_progress"' in answer.text
+    assert (streamed.status_code, streamed.json()["error"]["param"]) == (400, "stream")
     return found.sizes
 
 
-def test_the_answer_of_one_under_way_is_made_in_a_thread(process_runtime: Runtime, work_dir: Path) -> None:
+def test_a_response_under_way_is_answered_from_a_thread_and_not_streamed(
+    process_runtime: Runtime, work_dir: Path
+) -> None:
     held = threading.Event()
     with ScriptedServer({"m": lambda _: ScriptedReply(text="Ok.", wait_before=held)}) as upstream:
         config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", pool=0)
