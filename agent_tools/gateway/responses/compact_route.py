@@ -46,7 +46,7 @@ def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> ResponseReque
     given = {name: value for name, value in body.items() if name not in ("tools", "tool_choice", "text", "stream")}
     given = {**given, "input": body.get("input") or [], "background": False, "store": False}
     wanted = read_request(given, "ignore", passed)
-    return replace(wanted, input=[*wanted.input, _QUESTION], tools=Tools(), conversation=None)
+    return replace(wanted, input=[*wanted.input, _QUESTION], tools=Tools(), conversation=None, compacts=False)
 
 
 def _compacted(services: Services, owner: str, wanted: ResponseRequest, answer: str) -> Response:

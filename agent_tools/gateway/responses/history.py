@@ -205,7 +205,7 @@ def _first_new(items: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterator[Message | JsonObject]:
-    match item.get("type", "message"):
+    match item.get("type") or "message":
         case "message":
             yield _spoken(item, param, past)
         case "function_call" | "custom_tool_call" as kind:

@@ -21,7 +21,7 @@ def notebook_of_items(items: Iterable[JsonObject]) -> JsonObject:
     for item in items:
         if item.get("type") == "code_interpreter_call" and item.get("code"):
             cells.append((item["code"], Execution(tuple(_outputs(item.get("outputs") or ())))))
-        elif item.get("type", "message") == "message" and (text := _text(item)):
+        elif (item.get("type") or "message") == "message" and (text := _text(item)):
             cells.append((f"**{str(item.get('role')).capitalize()}:** {text}", None))
     return notebook_of(cells)
 

@@ -45,6 +45,13 @@ def test_a_conversation_is_summed_up(new_gateway: NewGateway) -> None:
     assert told(gateway) == [summary, ("user", "Which?")]
 
 
+def test_the_route_needs_no_trigger_and_minds_none(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [SUMMARY]})
+    body = {"model": "m", "input": [said("Go."), {"type": "compaction_trigger"}]}
+    made = httpx.post(f"{gateway.url}/v1/responses/compact", json=body).json()
+    assert [item["type"] for item in made["output"]] == ["message", "compaction"]
+
+
 def test_a_trigger_makes_a_response_of_a_summary(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("x = 42"), "Ok.", SUMMARY, "42.", ""]})
     first = post(gateway, input=LONG).json()

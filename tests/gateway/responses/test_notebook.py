@@ -35,6 +35,13 @@ def test_pictures_are_shown_and_links_stay_text() -> None:
     assert shown == [{"image/png": "iVBORw==\n"}, {"text/plain": ["sandbox:/a.png"]}]
 
 
+def test_an_item_whose_type_is_null_is_a_message(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    given = {"type": None, "role": "user", "content": "Hi."}
+    assert post(gateway, input=[given]).json()["status"] == "completed"
+    assert [cell["source"] for cell in notebook_of_items([given])["cells"]] == [["**User:** Hi."]]
+
+
 def test_items_of_other_kinds_and_without_text_are_left_out() -> None:
     items = [{"type": "reasoning"}, {"role": "user", "content": None}, {"type": "code_interpreter_call", "code": None}]
     assert notebook_of_items(items)["cells"] == []
