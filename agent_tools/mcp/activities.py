@@ -91,7 +91,7 @@ class Activities:
         Raises:
             TimeoutError: it is still running.
         """
-        if over := self._end_of(activity):
+        if (over := self._end_of(activity)) and not over.is_set():
             with anyio.fail_after(within):
                 await over.wait()
         return not activity.followers and self._end_of(activity) is not None

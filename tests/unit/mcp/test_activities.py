@@ -81,6 +81,15 @@ def test_the_ends_of_all_keys_are_bounded_and_the_key_that_has_most_gives_way(mo
     under_way(talk)
 
 
+def test_one_that_is_over_is_not_waited_for_although_no_time_is_left() -> None:
+    async def talk(activities: Activities) -> None:
+        activities.begin("code", work := ended("a"))
+        await activities.follow(work, 60, unheard)
+        assert await activities.take_turn(work, -1.0)
+
+    under_way(talk)
+
+
 def test_no_more_is_begun_than_may_be_at_once() -> None:
     async def talk(activities: Activities) -> None:
         activities.begin("code", Work("a"))
