@@ -35,7 +35,6 @@ class ChatJob(TurnJob):
     ) -> None:
         super().__init__(services, owner, request.model, upstream_key, EventLog(services.config.max_response_bytes))
         self._request = request
-        self._owner = owner
         self._session = session
         self._container: ChatContainer | None = None
         self._composer = ChatComposer(request.model, request.with_usage, bool(request.options.get("logprobs")))

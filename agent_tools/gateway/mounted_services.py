@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from starlette.routing import BaseRoute, Route
 from starlette.routing import Mount as Tree
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.containers.mount import Mount
-
-if TYPE_CHECKING:
-    pass
 
 
 def mounted_route(mount: Mount) -> BaseRoute:

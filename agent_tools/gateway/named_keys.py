@@ -47,7 +47,7 @@ class NamedKeys:
     """The named keys in a store. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
-        self.store = self._store = store
+        self.store = store
 
     def add(
         self,
@@ -78,7 +78,7 @@ class NamedKeys:
             )
         if for_users and operator:
             raise InvalidParams("A key for users is in a server's hands, so it cannot be an operator's: make two keys.")
-        if self._store.count(ApiKey) >= MAX_KEYS:
+        if self.store.count(ApiKey) >= MAX_KEYS:
             raise InvalidParams(f"There are {MAX_KEYS:,} keys, the maximum for one database.")
         key = key or f"sk-at-{secrets.token_urlsafe(32)}"
         known = digest(key) if group is None else digest(f"group {group}")
@@ -95,7 +95,7 @@ class NamedKeys:
             operator=operator,
             group=group,
         )
-        if not self._store.add_if_new(row):
+        if not self.store.add_if_new(row):
             raise InvalidParams(
                 f"The name {name!r}, or this key, was used before and cannot be used again: see `keys list`."
             )
@@ -103,7 +103,7 @@ class NamedKeys:
 
     def all(self) -> list[ApiKey]:
         """List all keys, including revoked ones, oldest first."""
-        return self._store.find(ApiKey)
+        return self.store.find(ApiKey)
 
     def revoke(self, name: str) -> None:
         """Revoke a key: gateways refuse it once they read the table again, and end its running work.
@@ -112,7 +112,7 @@ class NamedKeys:
             InvalidParams: there is no such key.
         """
         if self.find(name).revoked_at is None:
-            self._store.change(ApiKey, name, revoked_at=time.time())
+            self.store.change(ApiKey, name, revoked_at=time.time())
 
     def owner(self, name: str) -> str:
         """Return the owner that a key stands for.
@@ -132,11 +132,11 @@ class NamedKeys:
             InvalidParams: there is no such key.
         """
         self.find(name)
-        self._store.change(ApiKey, name, **vars(limits))
+        self.store.change(ApiKey, name, **vars(limits))
 
     def read_into(self, keys: RequestKeys) -> frozenset[str]:
         """Accept these named keys and no others; return the owners whose keys were revoked."""
-        rows = self._store.find(ApiKey)
+        rows = self.store.find(ApiKey)
         revoked = {row.digest for row in rows if row.revoked_at is not None}
         accepted = [row for row in rows if row.revoked_at is None]
         return keys.accept_named(
@@ -151,7 +151,7 @@ class NamedKeys:
         Raises:
             InvalidParams: there is no such key.
         """
-        row = self._store.get(ApiKey, name)
+        row = self.store.get(ApiKey, name)
         if row is None:
             raise InvalidParams(f"There is no key {name!r:.80}: `agent-tools keys list` shows all keys.")
         return row

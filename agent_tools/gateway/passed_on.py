@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,10 +12,6 @@ from agent_tools.gateway.anthropic.routes import count_message_tokens, create_me
 from agent_tools.gateway.config import BESIDE_V1
 from agent_tools.gateway.http import key_still_valid, raw_body, services_of
 from agent_tools.gateway.requests.api_errors import ApiError
-
-if TYPE_CHECKING:
-    pass
-
 
 _V1 = "/v1/"
 

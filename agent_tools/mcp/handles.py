@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainerNotFound
@@ -14,9 +14,6 @@ from agent_tools.containers.keys import first_of_most
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
-
-if TYPE_CHECKING:
-    pass
 
 MAX_FRESH = 1_000  # handles whose containers are still to be made; the oldest of the key with most is forgotten first
 

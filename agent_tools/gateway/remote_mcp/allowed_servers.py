@@ -29,7 +29,6 @@ class AllowedServers:
     Args:
         servers: names and addresses, with ports, as for an egress allowlist.
         private: blocks of addresses beside the public internet in which the names may lie.
-        max_servers: how many of them one request may name.
         look_up: returns the addresses of a name.
 
     Raises:
@@ -40,11 +39,9 @@ class AllowedServers:
         self,
         servers: Sequence[str],
         private: Sequence[str] = (),
-        max_servers: int = MAX_SERVERS,
         look_up: Callable[[str, int], list[str]] = addresses_of,
     ) -> None:
         self._policy = NetworkPolicy.read({"allow": list(servers), "private": list(private)})
-        self.max_servers = max_servers
         self._look_up = look_up
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.schema import stub_of_schema
@@ -13,10 +13,6 @@ from agent_tools.gateway.remote_mcp.remote_server import RemoteFailure
 from agent_tools.gateway.remote_mcp.tool import answer_text
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.host_calls.function import Keywords, Policy, only_keywords
-
-if TYPE_CHECKING:
-    pass
-
 
 _ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError, NotCrossing)
 """The errors of a malformed schema."""

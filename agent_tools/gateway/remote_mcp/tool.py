@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_tools.code_reader import load_json
 from agent_tools.gateway.remote_mcp.connections import McpConnection
@@ -12,10 +12,6 @@ from agent_tools.gateway.remote_mcp.remote_server import RemoteFailure
 from agent_tools.models.base import JsonObject
 from agent_tools.text import shorten
 from agent_tools.tools.base import BaseTool, Params
-
-if TYPE_CHECKING:
-    pass
-
 
 _REFUSED = re.compile(r"[^0-9A-Za-z_-]")  # in names of functions, by most servers of models
 MAX_OUTPUT = 40_000  # characters of what a call returns: the first and the last half

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, Field, Tag
 
-from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
+from agent_tools.gateway.remote_mcp.allowed_servers import MAX_SERVERS, AllowedServers
 from agent_tools.gateway.requests.api_errors import ApiError, invalid
 from agent_tools.gateway.requests.container_fields import ContainerFields, GivenSkill, LocalSkill, Needed, Unsupported
 from agent_tools.gateway.requests.fields import OBJECT, TEXT, Objects, RequestModel, by_shape, by_type, read, wrong
@@ -169,7 +169,7 @@ def read_tools(
             case "apply_patch":
                 _add_built_in(parsed, PATCH, _environment(tool, path)[0], {})  # OpenAI's has no environment
             case "mcp" if servers:
-                parsed = _with_server(parsed, read_server(tool, servers, path), servers.max_servers, path)
+                parsed = _with_server(parsed, read_server(tool, servers, path), path)
             case kind if unknown == "refuse":
                 raise _unknown_tool(kind, path)
     parsed = with_loaded(parsed, loaded, unknown)
@@ -237,13 +237,13 @@ def _add_built_in(found: Tools, kind: str, container: ContainerChoice | None, sh
     found.shown.append({"type": kind, **shown})
 
 
-def _with_server(found: Tools, given: GivenServer, most: int, path: str) -> Tools:
+def _with_server(found: Tools, given: GivenServer, path: str) -> Tools:
     labels = {each.server.label for each in found.remote}
     if given.server.label in labels:
         message = f"There are two servers labelled {given.server.label!r}."
         raise invalid(message, f"{path}.server_label", "invalid_value")
-    if len(labels) >= most:
-        message = f"There are more than {most} MCP servers, the maximum of one request."
+    if len(labels) >= MAX_SERVERS:
+        message = f"There are more than {MAX_SERVERS} MCP servers, the maximum of one request."
         raise invalid(message, "tools", "invalid_value")
     found.shown.append(given.shown)
     return replace(found, remote=(*found.remote, given))

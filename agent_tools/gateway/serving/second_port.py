@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from agent_tools.errors import InvalidParams
-
-if TYPE_CHECKING:
-    pass
 
 
 def listening(host: str, port: int, option: str) -> socket.socket:

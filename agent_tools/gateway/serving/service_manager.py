@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 def notify(address: str, state: str) -> None:
