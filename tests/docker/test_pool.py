@@ -110,11 +110,11 @@ plt.plot([1, 2], [3, 1], label='x'); plt.legend(); plt.title('Title'); plt.show(
 
 
 def test_preloaded_kernels_differ_in_nothing_from_lean_ones(
-    new: Callable[..., Sandbox], runtime: Runtime, work_dir: Path
+    new: Callable[..., Sandbox], runtime: Runtime, folder: Path
 ) -> None:
     sandbox = new(**STACK)
     assert sandbox.run_code("import sys; 'pandas._libs' in sys.modules").value is True
-    with Sandbox({"work_dir": str(work_dir), "memory": STACK["memory"]}, runtime=runtime) as cold:
+    with Sandbox({"work_dir": str(folder / "cold"), "memory": STACK["memory"]}, runtime=runtime) as cold:
         assert cold.run_code("import sys; 'numpy' in sys.modules").value is False
         assert sandbox.run_code(FACTS).value == cold.run_code(FACTS).value
         ours, theirs = sandbox.run_code(DRAWN), cold.run_code(DRAWN)
@@ -145,8 +145,8 @@ def test_a_module_in_work_dir_shadows_as_without_preload(new: Callable[..., Sand
     assert sandbox.run_code("import numpy, helper; [hasattr(numpy, 'own'), helper.own]").value == [False, True]
 
 
-def test_a_module_that_starts_a_thread_is_not_preloaded_and_the_reason_told(runtime: Runtime, work_dir: Path) -> None:
-    cfg = {"work_dir": str(work_dir / "a"), "pool": 1, "preload": ["numpy"], "env": {"OPENBLAS_NUM_THREADS": "4"}}
+def test_a_module_that_starts_a_thread_is_not_preloaded_and_the_reason_told(runtime: Runtime, folder: Path) -> None:
+    cfg = {"work_dir": str(folder / "threads"), "pool": 1, "preload": ["numpy"], "env": {"OPENBLAS_NUM_THREADS": "4"}}
     with Sandbox(cfg, runtime=runtime) as sandbox:
         assert sandbox.prepare_pool(ENOUGH) == 0
         assert sandbox.run_code("1 + 1").value == 2
