@@ -23,6 +23,7 @@ import pytest
 
 from agent_tools.engines import context
 from agent_tools.engines.docker import image
+from agent_tools.engines.docker.connection import BUILD_TIMEOUT
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.engine import EngineContainer
 from agent_tools.errors import ToolServiceError
@@ -285,7 +286,7 @@ def remote(docker_engine: DockerEngine) -> Iterator[RemoteEngine]:
     beside = root.parent  # where this storage driver is known to work
     folder = Path(tempfile.mkdtemp(prefix="agent-tools-engine-", dir=beside))
     engine = RemoteEngine(folder, docker_engine.info().storage_driver)
-    giver = docker_engine.connection.api(is_patient=True)  # it packs the image before the first byte comes
+    giver = docker_engine.connection.new_client(BUILD_TIMEOUT).api  # it packs the image before the first byte comes
     try:
         with pytest.MonkeyPatch.context() as environment:
             for name, value in engine.environment.items():

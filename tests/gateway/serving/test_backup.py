@@ -18,7 +18,7 @@ from agent_tools.testing import ScriptedReply
 from tests.doubles import ProcessEngine
 from tests.gateway.asking import code, outputs, post, upload
 from tests.gateway.conftest import NewGateway
-from tests.gateway.postgresql import another, postgresql
+from tests.gateway.postgresql import PROGRAMS, another, postgresql
 
 __all__ = ["postgresql"]
 WRITES = "import os; open('a.txt', 'w').write('mine'); os.symlink('/etc/hostname', 'link'); os.mkfifo('pipe'); x = 41"
@@ -31,7 +31,7 @@ def database(request: pytest.FixtureRequest, postgresql: str, monkeypatch: pytes
         yield ""
         return
     url = postgresql
-    programs = Path(url.partition("host=")[2]).parent / "wheel/pgserver/pginstall/bin"
+    programs = Path(url.partition("host=")[2]).parent / PROGRAMS
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")  # as new as the server
     yield url
     engine = sa.create_engine(url)
