@@ -40,7 +40,7 @@ from agent_tools.runtime.commands.tail import Tail
 CHUNK_BYTES = 256 * 1024
 MAX_WAITING = 1024 * 1024  # bytes of stdin that are buffered here; a writer of more waits
 OVERTIME = 2.0  # seconds after the guest's own limits at which the host ends a command
-LAST_READS = 16  # of CHUNK, before a command counts as not ended: its reader may have been away, and not the guest
+LAST_READS = 16  # of CHUNK_BYTES, before a command counts as late: its reader may have been away, and not the guest
 MOST_ROWS = 0xFFFF  # or columns, of a terminal
 LOST = "the process that runs the commands was ended by code in the sandbox"
 
