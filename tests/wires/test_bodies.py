@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from agent_tools.bodies.envelopes import MAX_MESSAGES, Envelopes, envelope, messages
-from agent_tools.bodies.json_body import MAX_PARTS, _counted
+from agent_tools.bodies.json_body import MAX_PARTS, BodyRefused, _counted
 from agent_tools.limits import MIB
 from agent_tools.mcp.asgi_app import MOUNT
 from agent_tools.results.commands import CommandOutput, CommandResult, Cursor
@@ -203,9 +203,8 @@ def test_lines_of_a_script_that_would_cost_too_much_break_it() -> None:
         b"[" * 1_000 + b"\n",
         b'{"calls":[' + b"1," * 1_000 + b"1]}\n",
     ):
-        lines = ScriptLines()
-        lines.feed(line)
-        assert lines.is_broken
+        with pytest.raises((BodyRefused, ValueError)):
+            ScriptLines().feed(line)
 
 
 def test_replacements_cannot_grow_a_text_beyond_what_a_file_may_have() -> None:

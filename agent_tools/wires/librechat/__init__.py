@@ -227,7 +227,7 @@ async def _programmatic(
     if continuation_token:
         missing = "There is no such continuation_token: the script has ended."
         script: StartedScript = call.wire.processes.find((call.owner,), continuation_token, missing).label
-        if not script.is_waiting:
+        if not script.lines.calls:
             raise HTTPException(404, missing)
         await script.send_results([each.model_dump() for each in tool_results or []])
     else:
@@ -257,8 +257,8 @@ async def _script(
         lambda: call.ensure(session),
         pace=AHEAD,
         script=code,
-        command=["python3", "-I", "-c", SOURCE.read_text(), given],
-        stdin=b"",
+        command=["python3", "-I", "-c", SOURCE.read_text()],
+        stdin=f"{given}\n".encode(),
         timeout=LONGEST,
         max_output=2 * MAX_LINE,
     )
