@@ -38,7 +38,7 @@ _BY_THE_TOOLS = re.compile(
 _IDLE_WORKER = re.compile(r"Trio thread \d+")  # trio keeps them for ten seconds, for the next event loop
 _HELPERS = {  # threads that begin when they are first needed, by the thread of the process with which they end
     re.compile(r"agent-tools-checks"): "agent-tools-rounds",
-    re.compile(r"agent-tools-(lookup|pages)_\d+"): "agent-tools-events",
+    re.compile(r"agent-tools-(lookup|pages|packages)_\d+"): "agent-tools-events",
 }
 _SHARED = re.compile(r"socket to .*/(docker|podman)[^/]*\.sock|.*\[eventpoll\]|.*/(random|urandom|null)")
 

@@ -156,11 +156,44 @@ def test_a_response_is_stopped_and_the_conversation_goes_on(visit: NewVisit, key
     expect(here.page.locator(".prose").last).to_have_text("I was stopped.")
 
 
-def held_back(here: Visit, pattern: str) -> list[Route]:
+def held_back(here: Visit, pattern: str | re.Pattern[str]) -> list[Route]:
     """Hold requests back until their routes go on."""
     held: list[Route] = []
     here.page.route(pattern, lambda route: held.append(route))
     return held
+
+
+def test_what_is_typed_before_the_page_is_ready_is_asked(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": ["Hello."]})
+    held = held_back(here, re.compile(r"/page\.(css|js)$"))
+    here.page.reload(wait_until="commit")
+    here.page.get_by_label("Question").fill("Early.")
+    here.page.get_by_label("Python code").evaluate("area => (area.value = 'early = 1')")
+    until(lambda: here.page.wait_for_timeout(10) or len(held) == 2)
+    for each in held:
+        each.continue_()
+    here.page.get_by_role("button", name="Send").click()
+    here.answered()
+    expect(here.page.locator(".question")).to_have_text("Early.")
+    expect(here.page.get_by_label("Python code")).to_have_value("early = 1")
+    expect(here.page.locator("#coloured")).to_have_text("early = 1")
+
+
+def test_a_question_waits_for_the_conversation_that_it_belongs_to(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": ["First.", "Second."]})
+    here.ask("One.")
+    here.answered()
+    held = held_back(here, "**/v1/responses/resp_*include*")
+    here.page.reload()
+    here.page.get_by_label("Question").fill("Two.")
+    expect(here.page.get_by_label("Model")).to_be_visible()
+    until(lambda: here.page.wait_for_timeout(10) or held)
+    expect(here.page.get_by_role("button", name="Send")).to_be_disabled()
+    here.page.get_by_label("Question").press("Enter")
+    held.pop().continue_()
+    here.page.get_by_role("button", name="Send").click()
+    here.answered(2)
+    expect(here.page.locator(".question")).to_have_text(["One.", "Two."])
 
 
 ENDLESS = "print('on', flush=True)\nwhile True: pass"

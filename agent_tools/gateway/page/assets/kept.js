@@ -17,3 +17,10 @@ export function keep(name, value) {
     // full, or forbidden: the page works without
   }
 }
+
+/** Has a field keep what is typed into it; what was typed before the page was ready stays. */
+export function keepField(field, name) {
+  if (field.value) keep(name, field.value);
+  else field.value = kept(name, "");
+  field.addEventListener("input", () => keep(name, field.value));
+}

@@ -6,7 +6,7 @@
 
 import { $, button, of } from "../elements.js";
 import { ask, asked, eventsOf, Refusal } from "../gateway.js";
-import { keep, kept } from "../kept.js";
+import { keep, keepField, kept } from "../kept.js";
 import { attachedTo, Chats, forget } from "../panels/chats.js";
 import { Choices } from "./choices.js";
 import { Follow } from "./follow.js";
@@ -30,6 +30,7 @@ export class Chat {
   #turn = null; // that is under way
   #abort = null;
   #previous = null; // the id of the last response
+  #isOpening = Boolean(kept("response")); // a stored conversation, which is what the next question belongs to
   #shown = 0; // counts conversations: a function that waited learns that another one took its place
   choices = new Choices(() => this.#enable());
   chats = new Chats({ open: (id) => this.#toChat() ?? this.open(id), left: () => this.begin() });
@@ -37,11 +38,10 @@ export class Chat {
   constructor(place, attachments) {
     this.#place = place;
     this.#attachments = attachments;
-    $("prompt").value = kept("prompt", "");
+    keepField($("prompt"), "prompt");
     $("ask").addEventListener("submit", (event) => event.preventDefault() ?? this.send());
     $("cancel").addEventListener("click", () => this.stop());
     $("new-chat").addEventListener("click", () => this.begin());
-    $("prompt").addEventListener("input", () => keep("prompt", $("prompt").value));
     $("prompt").addEventListener("keydown", (event) => this.#typed(event));
     this.#empty();
   }
@@ -51,8 +51,12 @@ export class Chat {
     this.#follow.back();
   }
 
+  get #canAsk() {
+    return !this.#turn && !this.#isOpening && Boolean(this.choices.model);
+  }
+
   #enable() {
-    $("send").disabled = Boolean(this.#turn) || !this.choices.model;
+    $("send").disabled = !this.#canAsk;
     $("cancel").hidden = !this.#turn;
     $("cancel").disabled = Boolean(this.#turn?.isStopped);
     $("send").hidden = Boolean(this.#turn);
@@ -93,6 +97,7 @@ export class Chat {
   /** Shows a stored response with what came before it, and goes on from there. */
   async open(id) {
     const shown = this.#leave();
+    this.#opening(true);
     try {
       const chain = await chainOf(id);
       if (this.#shown !== shown) return;
@@ -107,7 +112,14 @@ export class Chat {
       $("transcript").replaceChildren();
       this.#note(`The conversation cannot be shown: ${error.message}`);
       keep("response", null);
+    } finally {
+      if (this.#shown === shown) this.#opening(false);
     }
+  }
+
+  #opening(isOpening) {
+    this.#isOpening = isOpening;
+    this.#enable();
   }
 
   #toChat() {
@@ -154,7 +166,7 @@ export class Chat {
   #leave() {
     if (!this.#turn?.isStopped) this.#abort?.abort(); // else its stream still has to tell what is to be cancelled
     this.#turn = null;
-    this.#enable();
+    this.#opening(false);
     return ++this.#shown;
   }
 
@@ -162,7 +174,7 @@ export class Chat {
 
   async send() {
     const text = $("prompt").value.trim();
-    if (this.#turn || !this.choices.model || (!text && !this.#attachments.ids.length)) return;
+    if (!this.#canAsk || (!text && !this.#attachments.ids.length)) return;
     if (this.#attachments.isBusy) return this.choices.say("A file is still on its way.", false);
     const files = this.#attachments.take();
     const content = files.map(({ id, name }) => ({ type: "input_file", file_id: id, filename: name }));
@@ -206,7 +218,7 @@ export class Chat {
 
   /** Asks a question once more: what was said after it is taken back, here and at the gateway. */
   #anew(entry) {
-    if (this.#turn || !this.choices.model) return;
+    if (!this.#canAsk) return;
     this.#takeBack(entry);
     this.#follow.toEnd();
     this.#answer(entry);
@@ -214,7 +226,7 @@ export class Chat {
 
   /** Puts a question into a field, and asks what it is changed to. */
   #edit(entry) {
-    if (this.#turn || !this.choices.model || !this.#turns.includes(entry)) return;
+    if (!this.#canAsk || !this.#turns.includes(entry)) return;
     const field = of("textarea", { value: textOf(entry.item), ariaLabel: "Changed question", rows: 3 });
     const end = () => form.replaceWith(entry.box);
     const form = of("form.card.editing", {}, field, of("div.row", {}, of("span.space"), button(".quiet", "Cancel", end), of("button.primary", {}, "Ask again")));
@@ -227,7 +239,7 @@ export class Chat {
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const text = field.value.trim();
-      if (!text || this.#turn) return;
+      if (!text || !this.#canAsk) return;
       this.#takeBack(entry);
       form.remove();
       const files = partsOf(entry.item).filter(({ type }) => type !== "input_text");
@@ -280,7 +292,7 @@ export class Chat {
     this.#turn = turn;
     this.#abort = new AbortController();
     const { signal } = this.#abort;
-    this.#enable();
+    this.#opening(false);
     this.#follow.toEnd();
     for (let left = RETRIES; !turn.hasEnded && !signal.aborted; left--) {
       try {

@@ -2,7 +2,7 @@
 
 import { $, button, of } from "../elements.js";
 import { asked } from "../gateway.js";
-import { keep, kept } from "../kept.js";
+import { keep, keepField, kept } from "../kept.js";
 
 export class Choices {
   #changed;
@@ -14,8 +14,8 @@ export class Choices {
     $("model").addEventListener("change", () => keep("model", this.model));
     $("settings").addEventListener("click", () => this.#open($("settings-panel").hidden));
     for (const name of ["instructions", "temperature"]) {
-      $(name).value = kept(name, "");
-      $(name).addEventListener("input", () => keep(name, $(name).value) ?? this.#mark());
+      keepField($(name), name);
+      $(name).addEventListener("input", () => this.#mark());
     }
     this.#mark();
   }

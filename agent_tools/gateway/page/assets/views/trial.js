@@ -49,7 +49,7 @@ export class Trial {
     this.#place = place;
     const changed = (code) => keep("code", code);
     this.#editor = new Editor($("code"), $("coloured"), { run: () => this.run(), changed });
-    this.#editor.code = kept("code", EXAMPLES.Figure);
+    this.#editor.code = this.#editor.code || kept("code", EXAMPLES.Figure); // typed before the page was ready
     for (const [name, code] of Object.entries(EXAMPLES)) {
       $("examples").append(button(".example", name, () => changed((this.#editor.code = code))));
     }
