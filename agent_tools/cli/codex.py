@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from agent_tools.cli import options as shared
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.live_output import notes
 from agent_tools.cli.options import PathOption, given, limit_options
+from agent_tools.cli.until_stopped import run_until_stopped
 from agent_tools.errors import InvalidParams
 from agent_tools.machine.own_command import OWN_COMMAND
 from agent_tools.machine.removal import remove_tree
@@ -49,17 +49,12 @@ def codex(context: click.Context, /, folder: Path, read_only: bool, diff: Path |
     if diff and not read_only:
         raise click.UsageError("--diff goes with --read-only: without it, the project itself is changed.")
     named = str(folder.absolute())
-    with _copied(folder, diff) if read_only else _itself(folder) as work_dir:
+    with _copied(folder, diff) if read_only else nullcontext(folder) as work_dir:
         cfg = shared.config(work_dir=work_dir, **options)
         if not cfg.get("image"):
             ensure_with_progress(Options.read(cfg).recipe)
         with Sandbox(cfg) as sandbox:
-            asyncio.run(serve(sandbox, named))
-
-
-@contextmanager
-def _itself(folder: Path) -> Iterator[Path]:
-    yield folder
+            run_until_stopped(serve(sandbox, named))
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from agent_tools.cli import options as shared
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.live_output import notes
 from agent_tools.cli.options import PathOption, limit_options
+from agent_tools.cli.until_stopped import run_until_stopped
 from agent_tools.integrations.claude_agents import ClaudeWorker
 from agent_tools.sandbox.options import Options
 
@@ -49,14 +48,5 @@ def claude(
         ensure_with_progress(Options.read(cfg).recipe)
     made = ClaudeWorker(environment_id, key, sessions=sessions, seconds=seconds, keep=keep, files=files, options=cfg)
     notes.print(f"worker: {sessions} sessions at once; Ctrl-C ends it", style="dim", markup=False)
-    asyncio.run(_until_stopped(made.run()))
-
-
-async def _until_stopped(work: Any) -> None:
-    loop, running = asyncio.get_running_loop(), asyncio.ensure_future(work)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
-    try:
-        await running
-    except asyncio.CancelledError:
+    if not run_until_stopped(made.run()):
         notes.print("worker: stopped", style="dim", markup=False)

@@ -39,6 +39,16 @@ class Home:
         relative = self.inside(path)
         return path if relative is None else relative or "."
 
+    def taken(self, path: str) -> str:
+        """Return a client's path as a sandbox takes it. Errors as for `resolved`."""
+        return self.in_sandbox(self.resolved(path))
+
+    def shown(self, path: str) -> str:
+        """Return a path of the sandbox as its client knows it, by the first alias if there are any."""
+        relative = self.inside(full := self.resolved(path))
+        name = (*self.aliases, self.name)[0]
+        return full if relative is None else posixpath.join(name, relative).rstrip("/")
+
     def check_spared(self, path: str) -> None:
         """Raise HTTPException, 400, for a path that may be neither deleted nor moved."""
         if path in ("/", self.name):

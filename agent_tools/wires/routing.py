@@ -111,11 +111,10 @@ class Routes:
         def add(handler: Handler) -> Handler:
             in_query: dict[str, Any] = {}
             in_body: dict[str, Any] = {}
-            hints = get_type_hints(handler, include_extras=True)
-            for name, each in list(inspect.signature(handler).parameters.items())[1:]:
+            for name, field in fields_of(handler, 1).items():
                 if f"{{{name}}}" not in path and f"{{{name}:path}}" not in path:
                     kept = in_query if method in ("GET", "DELETE") or name in query else in_body
-                    kept[name] = (hints[name], ... if each.default is each.empty else each.default)
+                    kept[name] = field
             name = handler.__name__.strip("_")
             models = create_model(f"{name}Query", **in_query), create_model(f"{name}Body", **in_body)
             self.operations.append(Operation(handler, method, path, *models, is_tool))
@@ -142,6 +141,13 @@ class Routes:
 
         endpoint.__name__ = operation.name  # by which metrics count it
         return endpoint
+
+
+def fields_of(function: Callable[..., Any], skipped: int) -> dict[str, Any]:
+    """Return the parameters of a function, without the first ones, as fields for `create_model`."""
+    hints = get_type_hints(function, include_extras=True)
+    kept = list(inspect.signature(function).parameters.items())[skipped:]
+    return {name: (hints[name], ... if each.default is each.empty else each.default) for name, each in kept}
 
 
 class Json(Response):

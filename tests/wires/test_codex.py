@@ -236,6 +236,8 @@ def test_messages_that_are_none_are_refused(client: Client) -> None:
     for text in ("nonsense", "[]", '{"id": 1}', '{"id": 1, "method": 2}', "[" * 1_000, '{"id":1e400,"method":"a"}'):
         client.socket.send(text)
         assert client.answer(-1)["error"]["code"] == -32600
+    client.socket.send('[{"id": 1, "method": "environment/info"}]')
+    assert "it is a batch" in client.answer(-1)["error"]["message"]
     assert client.call("process/read", processId="x" * 300)[0] == -32602
     assert (
         client.call("process/start", processId="1", argv=["a"] * 10_001, cwd="file:///", env={}, tty=False)[0] == -32602

@@ -118,10 +118,10 @@ class Process:
                 raise TimeoutError(f"The command still runs after {timeout:g} s.")
         return self.result()
 
-    def has_begun(self) -> bool:
-        """Wait until the command runs or has ended; return whether it ran."""
+    def has_begun(self, timeout: float | None = None) -> bool:
+        """Wait up to `timeout` seconds until the command runs or has ended; return whether it ran."""
         with self._changed:
-            self._changed.wait_for(lambda: self.pid or self._is_over)
+            self._changed.wait_for(lambda: self.pid or self._is_over, timeout)
             return self.pid > 0
 
     def read(self, cursor: tuple[int, int] = (0, 0), wait: float = 0.0) -> CommandOutput:

@@ -10,17 +10,21 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, create_model
+from pydantic.alias_generators import to_camel
+from starlette.exceptions import HTTPException
 
+from agent_tools.bodies.connections import race
 from agent_tools.bodies.json_body import BodyRefused, read_json, written
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.engines.first_process import GUEST_HOME
 from agent_tools.limits import MIB
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.codex.files import FileMethods
+from agent_tools.wires.codex.files import FileMethods, refuse_links
 from agent_tools.wires.codex.http_request import fetch
 from agent_tools.wires.codex.messages import (
     ATTACHED,
@@ -125,11 +129,9 @@ class CodexSession:
         self.id = secrets.token_hex(16)
         self.box = box
         self.connection: Connection | None = None
-        self._wire = wire
         self.files = FileMethods(box.home)
-        self.processes = SessionProcesses(
-            wire.commands, (*box.place, self.id), box.container, self.files.inside, self._notify
-        )
+        self.processes = SessionProcesses(wire.commands, (*box.place, self.id), box.container, self._notify)
+        self._wire = wire
         self._end: asyncio.Task[None] | None = None
 
     def attach(self, connection: Connection | None) -> None:
@@ -164,50 +166,32 @@ class CodexSession:
         await self._wire.end(self)
 
 
-FileMethod = Callable[..., dict[str, Any]]
-_FILES: dict[str, FileMethod] = {
-    "fs/getMetadata": FileMethods.metadata,
-    "fs/readFile": FileMethods.read,
-    "fs/writeFile": FileMethods.write,
-    "fs/createDirectory": FileMethods.make_directory,
-    "fs/canonicalize": FileMethods.canonicalize,
-    "fs/readDirectory": FileMethods.read_directory,
-    "fs/walk": FileMethods.walk,
-    "fs/remove": FileMethods.remove,
-    "fs/copy": FileMethods.copy,
-    "fs/open": FileMethods.open,
-    "fs/readBlock": FileMethods.read_block,
-    "fs/writeBlock": FileMethods.write_block,
-    "fs/close": FileMethods.close,
-}
-_PROCESSES: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
-    "process/start": SessionProcesses.start,
-    "process/read": SessionProcesses.read,
-    "process/write": SessionProcesses.write,
-    "process/signal": SessionProcesses.signal,
-    "process/terminate": SessionProcesses.terminate,
-}
+def _named(prefix: str, *functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Return functions by the names that they have in the protocol."""
+    return {f"{prefix}/{to_camel(each.__name__)}": each for each in functions}
+
+
+_FILES = _named(
+    "fs",
+    *(FileMethods.get_metadata, FileMethods.read_file, FileMethods.write_file, FileMethods.create_directory),
+    *(FileMethods.canonicalize, FileMethods.read_directory, FileMethods.walk, FileMethods.remove, FileMethods.copy),
+    *(FileMethods.open, FileMethods.read_block, FileMethods.write_block, FileMethods.close),
+)
+_PROCESSES = _named(
+    "process",
+    *(SessionProcesses.start, SessionProcesses.read, SessionProcesses.write),
+    *(SessionProcesses.signal, SessionProcesses.terminate),
+)
 METHODS: dict[str, type[BaseModel]] = {
     "initialize": create_model("initialize", __config__=CAMEL, client_name=Name, resume_session_id=(Name | None, None)),
     "environment/info": create_model("info"),
     "environment/status": create_model("status"),
     "http/request": parameters(fetch, 1),
     **{name: parameters(function, 1) for name, function in _PROCESSES.items()},
-    **{name: parameters(function, 2) for name, function in _FILES.items()},
+    **{name: parameters(function, 2, follow_symlinks=(bool | None, None)) for name, function in _FILES.items()},
 }
 """The model of each method's parameters."""
 _WAITING = ("process/read", "process/write", "http/request")  # answered concurrently with other requests
-
-
-def _request(message: object) -> tuple[int | str | None, str, dict[str, Any] | RpcError]:
-    """Return id, method and parameters of a request, or the error of these. Raises RpcError: it is none."""
-    asked: RpcRequest = read(RpcRequest, message)
-    if asked.method not in METHODS:
-        return asked.id, asked.method, RpcError(NO_METHOD, f"This exec-server has no method {asked.method}.")
-    try:
-        return asked.id, asked.method, dict(read(METHODS[asked.method], asked.params))
-    except RpcError as exc:
-        return asked.id, asked.method, exc
 
 
 @dataclass(eq=False)
@@ -222,10 +206,35 @@ class Connection:
     _waiting: dict[asyncio.Task[None], int] = field(default_factory=dict)
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    async def serve(self, receive: Callable[[], Awaitable[bytes | None]]) -> bool:
+        """Handle messages until `receive` returns None: the client has left, also while a request is handled.
+
+        Returns False if a message broke the protocol.
+        """
+        messages = asyncio.Queue[bytes](1)
+
+        async def handle() -> None:
+            while await self.handle(await messages.get()):
+                pass
+
+        async def take() -> None:
+            while (message := await receive()) is not None:
+                await messages.put(message)
+
+        handling, taking = asyncio.ensure_future(handle()), asyncio.ensure_future(take())
+        try:
+            await race(handling, taking)
+        finally:
+            await self.close()
+        for each in (handling, taking):
+            if not each.cancelled():
+                each.result()
+        return handling.cancelled()
+
     async def handle(self, message: bytes) -> bool:
         """Handle a message; return False if the connection must be closed after it."""
         try:
-            id_, method, given = await read_json(message, _request)
+            id_, method, given = await read_json(message, self._request)
         except (BodyRefused, RpcError) as exc:
             detail = exc if isinstance(exc, RpcError) else exc.detail
             await self._fail(-1, RpcError(INVALID_REQUEST, f"This is no JSON-RPC message: {detail}"))
@@ -245,10 +254,10 @@ class Connection:
             task.result()
         return True
 
-    async def send(self, message: dict[str, Any] | str) -> None:
-        """Send a message, or its JSON; wait until the client can read it."""
+    async def send(self, message: dict[str, Any]) -> None:
+        """Send a message; wait until the client can read it."""
         async with self._sending:  # so that of many answers for a slow client only one is written
-            await self.write(message if isinstance(message, str) else await written(message, dumped))
+            await self.write(await written(message, dumped))
 
     async def close(self) -> None:
         """Close the connection; its session may be resumed at once."""
@@ -259,19 +268,28 @@ class Connection:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _answer(self, id_: int | str, method: str, given: dict[str, Any] | RpcError) -> None:
+    def _request(self, message: object) -> tuple[int | str | None, str, dict[str, Any] | Exception]:
+        """Return id, method and parameters of a request, or the error of these. Raises RpcError: it is none."""
+        if isinstance(message, list):
+            raise RpcError(INVALID_REQUEST, "it is a batch, which the protocol does not have: send each request alone")
+        asked: RpcRequest = read(RpcRequest, message, self.box.home)
+        try:
+            if asked.method not in METHODS:
+                raise RpcError(NO_METHOD, f"This exec-server has no method {asked.method}.")
+            return asked.id, asked.method, dict(read(METHODS[asked.method], asked.params, self.box.home))
+        except (RpcError, HTTPException) as exc:
+            return asked.id, asked.method, exc
+
+    async def _answer(self, id_: int | str, method: str, given: dict[str, Any] | Exception) -> None:
         try:
             if method != "initialize" and not self._is_initialized:
                 missing = "send initialized" if self._session else "call initialize"
                 raise RpcError(INVALID_REQUEST, f"client must {missing} before using {method}")
-            if isinstance(given, RpcError):
+            if isinstance(given, Exception):
                 raise given
-            if method == "http/request":
-                await self._fetch(id_, given)
-            elif method in _FILES:
-                await self._use_files(id_, _FILES[method], given)
-            else:
-                await self.send({"id": id_, "result": await self._result(method, given)})
+            result, *events = await self._results(method, given)
+            for message in ({"id": id_, "result": result}, *events):
+                await self.send(message)
         except Exception as exc:
             if (error := error_of(exc)) is None:
                 raise
@@ -280,50 +298,36 @@ class Connection:
     async def _fail(self, id_: int | str, error: RpcError) -> None:
         await self.send({"error": error.body, "id": id_})
 
-    async def _result(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
+    async def _results(self, method: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the result of a method, and notifications that follow it."""
         if method == "initialize":
-            return await self._initialize(given["resume_session_id"])
+            if self._session:
+                raise RpcError(INVALID_REQUEST, "initialize may only be sent once per connection")
+            self._session = await self.wire.attach(self.box, self, given["resume_session_id"])
+            return [{"sessionId": self._session.id, "environmentInfo": self._info()}]
         session = self._session
         assert session
         if method in _PROCESSES:
-            return await _PROCESSES[method](session.processes, **given)
-        return self._info(session) if method == "environment/info" else {"status": "ready"}
+            return [await _PROCESSES[method](session.processes, **given)]
+        if method == "http/request":
+            async with self.wire.fetches(self.box.place[0]):
+                return await session.use(partial(fetch, **given))
+        if method in _FILES:
+            is_strict = given.pop("follow_symlinks") is False
 
-    async def _initialize(self, resumed: str | None) -> dict[str, Any]:
-        if self._session:
-            raise RpcError(INVALID_REQUEST, "initialize may only be sent once per connection")
-        self._session = await self.wire.attach(self.box, self, resumed)
-        return {"sessionId": self._session.id, "environmentInfo": self._info(self._session)}
+            def used(sandbox: Sandbox) -> dict[str, Any]:
+                if is_strict and "path" in given:
+                    refuse_links(sandbox, given["path"])
+                return dict(_FILES[method](session.files, sandbox, **given))
 
-    async def _use_files(self, id_: int | str, method: FileMethod, given: dict[str, Any]) -> None:
-        session = self._session
-        assert session
+            return [await session.use(used)]
+        return [self._info() if method == "environment/info" else {"status": "ready"}]
 
-        def answered(sandbox: Sandbox) -> str:
-            return dumped({"id": id_, "result": method(session.files, sandbox, **given)})
-
-        await self.send(await session.use(answered))
-
-    async def _fetch(self, id_: int | str, given: dict[str, Any]) -> None:
-        session = self._session
-        assert session
-
-        def answered(sandbox: Sandbox) -> list[str]:
-            answer, messages = fetch(sandbox, **given), list[dict[str, Any]]()
-            if given["stream_response"]:
-                delta = {"requestId": given["request_id"], "seq": 1, "deltaBase64": answer["bodyBase64"], "done": True}
-                messages, answer["bodyBase64"] = [{"method": "http/request/bodyDelta", "params": delta}], ""
-            return [dumped(each) for each in ({"id": id_, "result": answer}, *messages)]
-
-        async with self.wire.fetches(self.box.place[0]):
-            for message in await session.use(answered):
-                await self.send(message)
-
-    def _info(self, session: CodexSession) -> dict[str, Any]:
+    def _info(self) -> dict[str, Any]:
         return {
             "shell": {"name": "bash", "path": "/bin/bash"},
             "executorVersion": VERSION,
-            "cwd": session.files.uri(GUEST_WORK_DIR),
+            "cwd": uri_of(self.box.home.shown(GUEST_WORK_DIR)),
             "userHomeDir": uri_of(GUEST_HOME),
             "platformOs": "linux",
             "temporaryDirectories": [],

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from agent_tools.bodies.base64_text import Base64
 from agent_tools.limits import MIB
 from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
@@ -20,12 +21,10 @@ from agent_tools.wires.codex.messages import (
     FAILED,
     INVALID_REQUEST,
     NOT_FOUND,
-    Bytes,
     Name,
     Number,
     Path,
     RpcError,
-    path_of,
     uri_of,
 )
 from agent_tools.wires.paths import Home
@@ -58,9 +57,9 @@ class Handle:
 
 
 class FileMethods:
-    """The files of one session. A path of the client is one of the sandbox, or of the host's folder mounted there.
+    """The files of one session. Each public function is the `fs/` method of its name.
 
-    Each method is the `fs/` one that its docstring names. Errors, beside `RpcError`, as for `Sandbox.read_file`.
+    A path is one as a sandbox takes it. Errors, beside `RpcError`, as for `Sandbox.read_file`.
     """
 
     seconds = SECONDS
@@ -69,130 +68,105 @@ class FileMethods:
         self._home = home
         self._handles: dict[str, Handle] = {}
 
-    def inside(self, path: str) -> str:
-        """Return a client's path as a sandbox takes it."""
-        return self._home.in_sandbox(self._home.resolved(path))
-
-    def uri(self, path: str) -> str:
-        """Return an absolute path of the sandbox as the client knows it, where its folder has the host's name."""
-        relative = self._home.inside(path)
-        shown = (*self._home.aliases, self._home.name)[0]
-        return uri_of(path if relative is None else posixpath.join(shown, relative).rstrip("/"))
-
-    def metadata(self, sandbox: Sandbox, path: Path, follow_symlinks: Maybe = None) -> dict[str, Any]:
-        """`getMetadata`: of a file or folder, or the target of a link."""
-        where = self._checked(sandbox, path, follow_symlinks)
-        entry = sandbox.stat(where, follow=False)
-        found = sandbox.stat(where) if entry.kind == "link" else entry
+    def get_metadata(self, sandbox: Sandbox, path: Path) -> dict[str, Any]:
+        """Return the facts of a file or folder, or of the target of a link."""
+        entry = sandbox.stat(path, follow=False)
+        found = sandbox.stat(path) if entry.kind == "link" else entry
         times = {"createdAtMs": 0, "modifiedAtMs": int(found.modified * 1000)}
         return {**_kinds(found), "isSymlink": entry.kind == "link", "size": found.size, **times}
 
-    def read(self, sandbox: Sandbox, path: Path, follow_symlinks: Maybe = None) -> dict[str, Any]:
-        """`readFile`: a whole file."""
-        where = self._file(sandbox, path, follow_symlinks)
-        data = sandbox.read_file(where, max_bytes=MAX_FILE + 1)
+    def read_file(self, sandbox: Sandbox, path: Path) -> dict[str, Any]:
+        """Return a whole file."""
+        data = sandbox.read_file(self._file(sandbox, path), max_bytes=MAX_FILE + 1)
         if len(data) > MAX_FILE:
             raise OSError(errno.EFBIG, f"The file is larger than {MAX_FILE:,} bytes: read it by fs/open")
         return {"dataBase64": data}
 
-    def write(self, sandbox: Sandbox, path: Path, data_base64: Bytes, follow_symlinks: Maybe = None) -> dict[str, Any]:
-        """`writeFile`: replace a file in a folder that exists."""
-        sandbox.write_file(self._new(sandbox, path, follow_symlinks), data_base64)
+    def write_file(self, sandbox: Sandbox, path: Path, data_base64: Base64) -> dict[str, Any]:
+        """Replace a file in a folder that exists."""
+        sandbox.write_file(_new(sandbox, path), data_base64)
         return {}
 
-    def make_directory(
-        self, sandbox: Sandbox, path: Path, recursive: Maybe = None, follow_symlinks: Maybe = None
-    ) -> dict[str, Any]:
-        """`createDirectory`: with its parents, unless `recursive` is false."""
-        where = self._checked(sandbox, path, follow_symlinks)
-        if recursive is False and sandbox.exists(self._new(sandbox, path)):
+    def create_directory(self, sandbox: Sandbox, path: Path, recursive: Maybe = None) -> dict[str, Any]:
+        """Make a folder with its parents, unless `recursive` is false."""
+        if recursive is False and sandbox.exists(_new(sandbox, path)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        sandbox.make_dir(where)
+        sandbox.make_dir(path)
         return {}
 
     def canonicalize(self, sandbox: Sandbox, path: Path) -> dict[str, Any]:
-        """`canonicalize`: the path without links."""
-        sandbox.stat(where := self.inside(path))
-        return {"path": self.uri(self._real(sandbox, where))}
+        """Return a path without links."""
+        sandbox.stat(path)
+        return {"path": self._uri(_real(sandbox, path))}
 
     def read_directory(self, sandbox: Sandbox, path: Path) -> dict[str, Any]:
-        """`readDirectory`: the entries of a folder; a link counts as its target, and is left out without one."""
-        where, entries, deadline = self.inside(path), list[dict[str, Any]](), time.monotonic() + self.seconds
-        for each in sandbox.list_files(where):
+        """Return the entries of a folder; a link counts as its target, and is left out without one."""
+        entries, deadline = list[dict[str, Any]](), time.monotonic() + self.seconds
+        for each in sandbox.list_files(path):
             if time.monotonic() > deadline:
                 raise RpcError(FAILED, f"The folder has more links than can be followed in {self.seconds:g} s.")
-            if found := _target(sandbox, where, each):
+            if found := _target(sandbox, path, each):
                 entries.append({"fileName": os.fsencode(each.name).decode("utf-8", "replace"), **_kinds(found)})
         return {"entries": entries}
 
     def walk(self, sandbox: Sandbox, path: Path, options: WalkOptions) -> dict[str, Any]:
-        """`walk`: files and folders below a folder, the nearest first, within the client's limits and ours."""
-        top = self._home.resolved(path)
-        folders, items, errors = deque([(top, 0)]), list[dict[str, str]](), list[dict[str, str]]()
+        """Return files and folders below a folder, the nearest first, within the client's limits and ours."""
+        folders, items, errors = deque([(path, 0)]), list[dict[str, str]](), list[dict[str, str]]()
         most, left = min(options.max_entries, MAX_ENTRIES), options.max_directories
         cut, deadline = {"entries": items, "errors": errors, "truncated": True}, time.monotonic() + self.seconds
         while folders and time.monotonic() <= deadline:
             folder, depth = folders.popleft()
             try:
-                listed = sandbox.list_files(self._home.in_sandbox(folder))
+                listed = sandbox.list_files(folder)
             except OSError as exc:
-                if folder == top:
+                if folder == path:
                     raise
-                errors.append({"path": self.uri(folder), "message": exc.strerror or str(exc)})
+                errors.append({"path": self._uri(folder), "message": exc.strerror or str(exc)})
                 continue
             for each in listed:
                 if time.monotonic() > deadline:
                     return cut
-                kind = _kind(sandbox, self._home.in_sandbox(folder), each, follows=options.follow_directory_symlinks)
-                below = posixpath.join(folder, each.name)
-                if kind not in ("file", "folder"):
+                target = _target(sandbox, folder, each) if options.follow_directory_symlinks else None
+                is_folder = (target or each).is_dir
+                if not is_folder and each.kind != "file":
                     continue
-                is_entered = kind == "folder" and depth < options.max_depth
-                is_entered = is_entered and not (options.prune_hidden_directories and each.name.startswith("."))
                 if len(items) >= most:
                     return cut
-                items.append({"path": self.uri(below), "kind": "directory" if kind == "folder" else "file"})
-                if is_entered and (left := left - 1) < 1:
-                    return cut
-                if is_entered:
+                below = posixpath.join(folder, each.name)
+                items.append({"path": self._uri(below), "kind": "directory" if is_folder else "file"})
+                is_pruned = options.prune_hidden_directories and each.name.startswith(".")
+                if is_folder and depth < options.max_depth and not is_pruned:
+                    if (left := left - 1) < 1:
+                        return cut
                     folders.append((below, depth + 1))
         return {**cut, "truncated": bool(folders)}
 
-    def remove(
-        self,
-        sandbox: Sandbox,
-        path: Path,
-        recursive: Maybe = None,
-        force: Maybe = None,
-        follow_symlinks: Maybe = None,
-    ) -> dict[str, Any]:
-        """`remove`: a missing file is an error only if `force` is false."""
+    def remove(self, sandbox: Sandbox, path: Path, recursive: Maybe = None, force: Maybe = None) -> dict[str, Any]:
+        """Remove a file or folder; a missing one is an error only if `force` is false."""
         self._home.check_spared(self._home.resolved(path))
         try:
-            sandbox.remove(self._checked(sandbox, path, follow_symlinks), recursive=recursive is not False)
+            sandbox.remove(path, recursive=recursive is not False)
         except FileNotFoundError:
             if force is False:
                 raise
         return {}
 
     def copy(self, sandbox: Sandbox, source_path: Path, destination_path: Path, recursive: bool) -> dict[str, Any]:
-        """`copy`: a file, a link, or with `recursive` a folder."""
-        source, target = self.inside(source_path), self.inside(destination_path)
-        if sandbox.stat(source, follow=False).is_dir:
+        """Copy a file, a link, or with `recursive` a folder."""
+        if sandbox.stat(source_path, follow=False).is_dir:
             if not recursive:
                 raise RpcError(INVALID_REQUEST, "fs/copy requires recursive: true when sourcePath is a directory")
-            if f"{self._home.resolved(target)}/".startswith(f"{self._home.resolved(source)}/"):
+            source, target = map(self._home.resolved, (source_path, destination_path))
+            if f"{target}/".startswith(f"{source}/"):
                 message = "fs/copy cannot copy a directory to itself or one of its descendants"
                 raise RpcError(INVALID_REQUEST, message)
-        elif sandbox.exists(target) and sandbox.stat(target).is_dir:
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        _run(sandbox, ["cp", "-RPT", "--", source, target])
+        _run(sandbox, ["cp", "-RPT", "--", source_path, destination_path])
         return {}
 
     def open(
         self, sandbox: Sandbox, handle_id: Name, path: Path, mode: Literal["read", "replace"] = "read"
     ) -> dict[str, Any]:
-        """`open`: begin to read a file in blocks, or to write one."""
+        """Begin to read a file in blocks, or to write one."""
         if handle_id in self._handles:
             raise RpcError(INVALID_REQUEST, f"file handle `{handle_id}` already exists")
         if len(self._handles) >= MAX_HANDLES:
@@ -200,8 +174,8 @@ class FileMethods:
         if mode == "read":
             handle = Handle(self._file(sandbox, path), None)
         else:
-            handle = Handle(self._new(sandbox, path), 0)
-            sandbox.write_file(handle.path, b"")
+            handle = Handle(_new(sandbox, path), 0)
+            sandbox.write_file(path, b"")
         self._handles[handle_id] = handle
         return {"handleId": handle_id}
 
@@ -212,14 +186,14 @@ class FileMethods:
         offset: Number,
         len: Annotated[int, Field(ge=1, le=MAX_BLOCK)],  # noqa: A002
     ) -> dict[str, Any]:
-        """`readBlock`: bytes from an offset on, and whether the file ends there."""
+        """Return bytes from an offset on, and whether the file ends there."""
         data = sandbox.read_file(self._handle(handle_id).path, offset=offset, max_bytes=len + 1)
         return {"chunk": data[:len], "eof": data[len:] == b""}
 
     def write_block(
-        self, sandbox: Sandbox, handle_id: Name, offset: Number, chunk: Annotated[Bytes, Field(max_length=MAX_BLOCK)]
+        self, sandbox: Sandbox, handle_id: Name, offset: Number, chunk: Annotated[Base64, Field(max_length=MAX_BLOCK)]
     ) -> dict[str, Any]:
-        """`writeBlock`: the next bytes of a file."""
+        """Write the next bytes of a file."""
         handle = self._handle(handle_id)
         if handle.size != offset:
             where = "is open to be read" if handle.size is None else f"has {handle.size} bytes: write from there on"
@@ -229,7 +203,7 @@ class FileMethods:
         return {}
 
     def close(self, _: Sandbox, handle_id: Name) -> dict[str, Any]:
-        """`close`; a handle that is not open is no error."""
+        """Forget an open file; a handle that is not open is no error."""
         self._handles.pop(handle_id, None)
         return {}
 
@@ -238,30 +212,32 @@ class FileMethods:
             raise RpcError(NOT_FOUND, f"unknown file handle `{id_}`")
         return handle
 
-    def _checked(self, sandbox: Sandbox, path: str, follow_symlinks: Maybe = None) -> str:
-        """Return a path as a sandbox takes it; where links may not be followed, none may be in it."""
-        where = self.inside(path)
-        if follow_symlinks is False and self._real(sandbox, where) != self._home.resolved(path):
-            raise RpcError(INVALID_REQUEST, "path contains a symbolic link")
-        return where
+    def _file(self, sandbox: Sandbox, path: str) -> str:
+        if sandbox.stat(path).kind != "file":
+            raise RpcError(INVALID_REQUEST, f"path `{self._home.shown(path)}` is not a file")
+        return path
 
-    def _file(self, sandbox: Sandbox, path: str, follow_symlinks: Maybe = None) -> str:
-        where = self._checked(sandbox, path, follow_symlinks)
-        if sandbox.stat(where).kind != "file":
-            raise RpcError(INVALID_REQUEST, f"path `{path_of(self.uri(self._home.resolved(path)))}` is not a file")
-        return where
+    def _uri(self, path: str) -> str:
+        return uri_of(self._home.shown(path))
 
-    def _new(self, sandbox: Sandbox, path: str, follow_symlinks: Maybe = None) -> str:
-        """Return the path of a file or folder whose parent exists."""
-        where = self._checked(sandbox, path, follow_symlinks)
-        if not sandbox.stat(posixpath.dirname(where) or ".").is_dir:
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        return where
 
-    def _real(self, sandbox: Sandbox, path: str) -> str:
-        """Return a path without links, which may lead to a file that is not there."""
-        found = _run(sandbox, ["realpath", "-mz", "--relative-base=.", "--", path])
-        return self._home.resolved(os.fsdecode(found.rstrip(b"\0")))
+def refuse_links(sandbox: Sandbox, path: str) -> None:
+    """Raise RpcError if a path leads through a link."""
+    if _real(sandbox, path) != path:
+        raise RpcError(INVALID_REQUEST, "path contains a symbolic link")
+
+
+def _real(sandbox: Sandbox, path: str) -> str:
+    """Return a path without links, which may lead to a file that is not there."""
+    found = _run(sandbox, ["realpath", "-mz", "--relative-base=.", "--", path])
+    return os.fsdecode(found.rstrip(b"\0"))
+
+
+def _new(sandbox: Sandbox, path: str) -> str:
+    """Return the path of a file or folder whose parent exists."""
+    if not sandbox.stat(posixpath.dirname(path) or ".").is_dir:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    return path
 
 
 def _run(sandbox: Sandbox, command: list[str]) -> bytes:
@@ -278,12 +254,6 @@ def _target(sandbox: Sandbox, folder: str, entry: FileInfo) -> FileInfo | None:
         return sandbox.stat(posixpath.join(folder, entry.name)) if entry.kind == "link" else entry
     except OSError:
         return None
-
-
-def _kind(sandbox: Sandbox, folder: str, entry: FileInfo, *, follows: bool) -> str:
-    """Return the kind of an entry of a folder; for a link that is followed to a folder, the folder's."""
-    target = _target(sandbox, folder, entry) if follows and entry.kind == "link" else None
-    return "folder" if target and target.is_dir else entry.kind
 
 
 def _kinds(found: FileInfo) -> dict[str, Any]:

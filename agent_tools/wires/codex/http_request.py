@@ -47,14 +47,14 @@ def fetch(
     sandbox: Sandbox,
     method: Text,
     url: Text,
-    request_id: Text,  # noqa: ARG001  (for the stream of the body)
+    request_id: Text,
     headers: Annotated[list[Header], at_most(1_000)] = [],  # noqa: B006
     body_base64: str | None = None,
     timeout_ms: Number | None = None,
     redirect_policy: Literal["follow", "stop"] = "follow",
-    stream_response: bool = False,  # noqa: ARG001
-) -> dict[str, Any]:
-    """Return the answer to a request.
+    stream_response: bool = False,
+) -> list[dict[str, Any]]:
+    """Return the answer to a request; if its body is streamed, with the notification that has the whole body.
 
     Raises:
         RpcError: the sandbox has no allowlist, the request failed, or the body has more than `MAX_FILE` bytes.
@@ -74,8 +74,10 @@ def fetch(
     ran = sandbox.run_command(command, stdin=arguments, timeout=seconds, max_output=2 * MAX_FILE)
     try:
         answer: dict[str, Any] = parsed(ran.stdout)
-        if ran.ok and isinstance(answer["bodyBase64"], str):
-            return answer
+        if ran.ok and isinstance(body := answer["bodyBase64"], str):
+            delta = {"requestId": request_id, "seq": 1, "deltaBase64": body, "done": True}
+            event = {"method": "http/request/bodyDelta", "params": delta}
+            return [{**answer, "bodyBase64": ""}, event] if stream_response else [answer]
     except (BodyRefused, TypeError, KeyError):
         pass
     raise RpcError(FAILED, ran.reason or ran.stderr.decode("utf-8", "replace").strip()[-500:] or "no answer")

@@ -5,12 +5,10 @@ Fields that are not known are ignored, since clients of later versions send more
 
 from __future__ import annotations
 
-import base64
-import inspect
 import json
 import os
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from pydantic import (
@@ -21,19 +19,21 @@ from pydantic import (
     Field,
     StrictInt,
     ValidationError,
+    ValidationInfo,
     create_model,
 )
 from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 
+from agent_tools.bodies.base64_text import encoded
 from agent_tools.bodies.json_body import at_most
 from agent_tools.errors import AgentToolsError, InvalidParams
-from agent_tools.limits import KIB
+from agent_tools.wires.paths import Home
+from agent_tools.wires.routing import fields_of
 
 INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, FAILED, NOT_FOUND = -32600, -32601, -32602, -32603, -32004
 ATTACHED = -32010  # a client tries again, since its lost connection may not be noticed yet
 CAMEL = ConfigDict(alias_generator=to_camel)
-_PIECE = 768 * KIB  # bytes, or characters of base64, that are read or written while no other thread runs
 _SAFE = "/!$&'()*+,-.:;=@_~"  # in the path of a URI
 
 
@@ -80,18 +80,13 @@ def uri_of(path: str) -> str:
     return "file://" + quote_from_bytes(os.fsencode(path), _SAFE)
 
 
-def _decoded(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
-    pieces = [given[start : start + _PIECE] for start in range(0, len(given), _PIECE)]
-    if any("=" in piece for piece in pieces[:-1]):
-        raise ValueError("this is no base64")
-    return b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
+def _taken(uri: str, info: ValidationInfo[Home]) -> str:
+    return info.context.taken(path_of(uri))
 
 
-Path = Annotated[str, Field(max_length=32_768), AfterValidator(path_of)]
+Path = Annotated[str, Field(max_length=32_768), AfterValidator(_taken)]
+"""A URI, which becomes a path as a sandbox takes it."""
 Name = Annotated[str, Field(max_length=256)]
-Bytes = Annotated[bytes, BeforeValidator(_decoded)]
 Number = Annotated[int, Field(ge=0, le=2**63)]
 Texts = Annotated[dict[str, str], at_most(1_000)]
 
@@ -104,32 +99,25 @@ class RpcRequest(BaseModel):
     params: Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)] = {}
 
 
-def parameters(function: Callable[..., Any], skipped: int) -> type[BaseModel]:
-    """Return the model of a method's parameters: those of a function, after the first ones."""
-    hints, fields = get_type_hints(function, include_extras=True), dict[str, Any]()
-    for name, each in list(inspect.signature(function).parameters.items())[skipped:]:
-        fields[name] = (hints[name], ... if each.default is each.empty else each.default)
-    return create_model(function.__name__, __config__=CAMEL, **fields)
+def parameters(function: Callable[..., Any], skipped: int, **more: Any) -> type[BaseModel]:
+    """Return the model of a method's parameters: those of a function, after the first ones, and more."""
+    return create_model(function.__name__, __config__=CAMEL, **fields_of(function, skipped), **more)
 
 
 def dumped(message: Any) -> str:
-    """Return a message, or a part of it, as JSON; bytes are base64."""
-    return json.dumps(message, separators=(",", ":"), default=_encoded)
+    """Return a message as JSON; bytes are base64."""
+    return json.dumps(message, separators=(",", ":"), default=encoded)
 
 
-def _encoded(data: bytes) -> str:
-    pieces = (data[start : start + _PIECE] for start in range(0, len(data), _PIECE))
-    return "".join(base64.b64encode(piece).decode() for piece in pieces)
-
-
-def read(model: type[BaseModel], given: object) -> Any:
+def read(model: type[BaseModel], given: object, home: Home) -> Any:
     """Return what a message holds.
 
     Raises:
         RpcError: it is not usable.
+        HTTPException: as for `Home.resolved`.
     """
     try:
-        return model.model_validate(given)
+        return model.model_validate(given, context=home)
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
         where, why = ".".join(map(str, first["loc"])) or "message", first["msg"].removeprefix("Value error, ")

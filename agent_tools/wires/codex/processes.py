@@ -9,26 +9,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from agent_tools.bodies.base64_text import Base64
 from agent_tools.bodies.json_body import at_most
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.commands import Cursor
+from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.codex.messages import (
-    FAILED,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    Bytes,
-    Name,
-    Number,
-    Path,
-    RpcError,
-    Texts,
-)
+from agent_tools.wires.codex.messages import FAILED, INVALID_REQUEST, Name, Number, Path, RpcError, Texts
 from agent_tools.wires.open_resources import OpenResource, Place, Processes, followed
 from agent_tools.wires.routing import aside
 
@@ -56,7 +49,6 @@ class Log:
     """A process, None once it has ended, and the end of its output: pieces with number and name of their stream."""
 
     run: OpenResource[AsyncProcess] | None
-    is_terminal: bool
     takes_input: bool
     chunks: deque[tuple[int, str, bytes]] = field(default_factory=deque)
     size: int = 0
@@ -91,8 +83,7 @@ def _chunk(seq: int, stream: str, data: bytes) -> dict[str, Any]:
 class SessionProcesses:
     """The processes of one session, in one container. For one event loop.
 
-    `inside` returns a client's path as a sandbox takes it; `tell` sends an event to the client. A sandbox has
-    `start_seconds` to say that a process has begun.
+    `tell` sends an event to the client. A sandbox has `start_seconds` to say that a process has begun.
     """
 
     start_seconds = 30.0
@@ -102,13 +93,10 @@ class SessionProcesses:
         resources: Processes,
         place: Place,
         container: Callable[[], str],
-        inside: Callable[[str], str],
         tell: Callable[[str, dict[str, Any]], Awaitable[None]],
     ) -> None:
-        self._resources = resources
-        self._place = place
-        self._container = container
-        self._inside = inside
+        self._begin = partial(resources.start, place, container, pace=AHEAD, max_output=2 * AHEAD)
+        self._end = resources.end
         self._tell = tell
         self._logs: dict[str, Log] = {}
         self._following: set[asyncio.Task[None]] = set()
@@ -116,7 +104,7 @@ class SessionProcesses:
     async def start(
         self,
         process_id: Name,
-        argv: Annotated[list[str], at_most(10_000)],
+        argv: Annotated[list[str], at_most(10_000), Field(min_length=1)],
         cwd: Path,
         env: Texts,
         tty: bool,
@@ -127,42 +115,30 @@ class SessionProcesses:
         """`process/start`. RpcError: the id is taken, there is no program, or it cannot be started."""
         if process_id in self._logs:
             raise RpcError(INVALID_REQUEST, f"process {process_id} already exists")
-        if not argv:
-            raise RpcError(INVALID_PARAMS, "argv must not be empty")
-        renamed, folder = ["bash", "-c", 'exec -a "$0" "$@"', arg0] if arg0 else [], self._inside(cwd)
-        where = posixpath.normpath(posixpath.join(GUEST_WORK_DIR, folder))  # by which a shell names it
-        run = await self._resources.start(
-            self._place,
-            self._container,
-            pace=AHEAD,
-            command=[*renamed, *argv],
-            cwd="" if folder == "." else folder,
+        where = posixpath.normpath(posixpath.join(GUEST_WORK_DIR, cwd))  # by which a shell names it
+        run = await self._begin(
+            command=[*(["bash", "-c", 'exec -a "$0" "$@"', arg0] if arg0 else []), *argv],
+            cwd=cwd,
             env={"PWD": where, **(env_policy.set if env_policy else {}), **env},
             stdin=b"" if tty or pipe_stdin else None,
             terminal=TERMINAL if tty else None,
-            max_output=2 * AHEAD,
         )
+        process = run.it.sync
         try:
-            await self._begun(run)
+            has_begun = await in_thread(partial(process.has_begun, self.start_seconds), process.kill)
         except BaseException:
-            await self._resources.end(run)
+            process.kill()
             raise
-        result = run.it.sync.result()
-        if not run.it.pid and result.reason:
+        if not has_begun:
+            process.kill(f"the sandbox did not start it within {self.start_seconds:g} s")  # unless it has ended
+            result = process.result()
             raise RpcError(FAILED, result.reason, kind=_SPAWN_FAILURES.get(result.exit_code, "spawnFailed"))
-        self._logs[process_id] = log = Log(run, tty, tty or pipe_stdin)
+        self._logs[process_id] = log = Log(run, tty or pipe_stdin)
         self._forget()
-        task = asyncio.create_task(self._follow(process_id, log, run))
+        task = asyncio.create_task(self._follow(process_id, log, run, "pty" if tty else "stdout"))
         self._following.add(task)
         task.add_done_callback(self._following.discard)
         return {"processId": process_id, "sandboxType": "none"}
-
-    async def _begun(self, run: OpenResource[AsyncProcess]) -> None:
-        deadline = asyncio.get_running_loop().time() + self.start_seconds
-        while not run.it.pid and not run.it.is_over:
-            await run.it.read(Cursor(), 0.01)
-            if asyncio.get_running_loop().time() > deadline:
-                raise RpcError(FAILED, f"The sandbox did not start the process within {self.start_seconds:g} s.")
 
     async def read(
         self,
@@ -196,7 +172,7 @@ class SessionProcesses:
             "sandboxDenied": False,
         }
 
-    async def write(self, process_id: Name, chunk: Bytes, write_id: Name) -> dict[str, Any]:
+    async def write(self, process_id: Name, chunk: Base64, write_id: Name) -> dict[str, Any]:
         """`process/write`. A write that was made already is not repeated."""
         if (log := self._logs.get(process_id)) is None:
             return {"status": "unknownProcess"}
@@ -234,14 +210,14 @@ class SessionProcesses:
     async def close(self) -> None:
         """End all processes."""
         for run in [log.run for log in self._logs.values() if log.run]:
-            await self._resources.end(run)
+            await self._end(run)
         for task in self._following:
             task.cancel()
         await asyncio.gather(*self._following, return_exceptions=True)
 
-    async def _follow(self, id_: str, log: Log, run: OpenResource[AsyncProcess]) -> None:
+    async def _follow(self, id_: str, log: Log, run: OpenResource[AsyncProcess], name: str) -> None:
         """Send the events of a process to its end. It waits for a client that takes nothing."""
-        name, named = "pty" if log.is_terminal else "stdout", {"processId": id_}
+        named = {"processId": id_}
         async with aclosing(followed(run.it, Cursor(), AHEAD)) as outputs:
             async for new in outputs:
                 left_out = f"[{new.omitted:,} bytes are left out]\n".encode() if new.omitted else b""

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -28,55 +27,37 @@ ORIGIN = f"{NAMED}codex"
 MAX_NAME = 128  # characters
 HOME = Home(GUEST_WORK_DIR, ())
 _NOT_LET_IN = 1008
-_LEFT = "websocket.disconnect"
 
 
 async def _attach(socket: WebSocket) -> None:
-    key = socket.path_params.get("key", "")
-    if "owner" not in socket.scope and not await socket.scope["authenticate"](key, in_path=True):
+    key, name = socket.path_params.get("key", ""), socket.path_params.get("name", "")
+    is_let_in = "owner" in socket.scope or await socket.scope["authenticate"](key, in_path=True)
+    if not is_let_in or len(name) > MAX_NAME:
         await socket.close(_NOT_LET_IN)  # answers 403
         return
-    wire: CodexWire = socket.app.state.wire
-    containers, owner, name = socket.app.state.containers, socket.scope["owner"], socket.path_params.get("name", "")
-    if len(name) > MAX_NAME:
-        await socket.close(_NOT_LET_IN)
-        return
     await socket.accept()
-    room = digest("codex", name)[:40]
+    containers, owner, room = socket.app.state.containers, socket.scope["owner"], digest("codex", name)[:40]
 
     def container() -> str:
         spec = ContainerSpec(room, idle_minutes=containers.config.user_container_idle / 60, origin=ORIGIN)
         return str(containers.named(owner, spec, containers.config.max_user_containers).id)
 
+    async def receive() -> bytes | None:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return None
+        if not containers.may_use(owner):
+            await socket.close(_NOT_LET_IN)
+            return None
+        return message.get("bytes") or (message.get("text") or "").encode("utf-8", "surrogatepass")
+
     async def write(message: str) -> None:
         with suppress(WebSocketDisconnect, RuntimeError, OSError):  # the client has left
             await socket.send_text(message)
 
-    connection = Connection(wire, SessionContainer((owner, room), container, HOME), write)
-    await _serve(socket, connection, lambda: containers.may_use(owner))
-
-
-async def _serve(socket: WebSocket, connection: Connection, may_use: Callable[[], bool]) -> None:
-    """Serve a client until it leaves, also while a request is handled, or breaks the protocol, or may not use it."""
-    coming = asyncio.ensure_future(socket.receive())
-    handling: asyncio.Future[bool] | None = None
-    try:
-        while (message := await coming)["type"] != _LEFT:
-            coming = asyncio.ensure_future(socket.receive())
-            data = message.get("bytes") or (message.get("text") or "").encode("utf-8", "surrogatepass")
-            handling = asyncio.ensure_future(connection.handle(data)) if may_use() else None
-            if handling:
-                await asyncio.wait((handling, coming), return_when=asyncio.FIRST_COMPLETED)
-                if not handling.done() and coming.result()["type"] == _LEFT:
-                    break
-            if handling is None or not await handling:
-                await socket.close(_NOT_LET_IN)
-                break
-    finally:
-        coming.cancel()
-        if handling:
-            handling.cancel()
-        await connection.close()
+    connection = Connection(socket.app.state.wire, SessionContainer((owner, room), container, HOME), write)
+    if not await connection.serve(receive):
+        await socket.close(_NOT_LET_IN)
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -38,13 +37,14 @@ class OneSandbox:
 
 
 async def serve(sandbox: Sandbox, folder: str) -> None:
-    """Serve one client, to the end of stdin or SIGTERM. `folder` is the host's name of the sandbox's folder."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, ended.set)
-    lines = asyncio.StreamReader(limit=MAX_MESSAGE)
+    """Serve one client, to the end of stdin. `folder` is the host's name of the sandbox's folder."""
+    loop, lines = asyncio.get_running_loop(), asyncio.StreamReader(limit=MAX_MESSAGE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
+
+    async def receive() -> bytes | None:
+        return await lines.readline() or None
 
     async def write(message: str) -> None:
         with suppress(ConnectionError):  # the client has left, and stdin ends, too
@@ -54,21 +54,8 @@ async def serve(sandbox: Sandbox, folder: str) -> None:
     wire = CodexWire(OneSandbox(sandbox))
     connection = Connection(wire, SessionContainer(("", ""), lambda: "", Home(GUEST_WORK_DIR, (folder,))), write)
     starting = asyncio.ensure_future(aside(sandbox.start))
-    serving = asyncio.ensure_future(_served(lines, connection))
-    stop = asyncio.ensure_future(ended.wait())
     try:
-        await asyncio.wait((serving, stop), return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
+        await connection.serve(receive)
     finally:
-        for each in (serving, stop):
-            each.cancel()
-        await asyncio.gather(serving, stop, starting, return_exceptions=True)
-        await connection.close()
+        await asyncio.gather(starting, return_exceptions=True)
         await wire.close()
-
-
-async def _served(lines: asyncio.StreamReader, connection: Connection) -> None:
-    while line := await lines.readline():
-        if not await connection.handle(line):
-            return

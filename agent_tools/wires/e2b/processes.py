@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from agent_tools.bodies.base64_text import Base64, encoded
 from agent_tools.bodies.envelopes import messages
 from agent_tools.bodies.json_body import at_most, read_json
 from agent_tools.limits import KIB, MIB
@@ -29,9 +29,6 @@ TYPING_SECONDS = 10.0  # in which a process takes what was typed
 KILL_SECONDS = 5.0  # that an answer waits for the end of a process that was killed
 MAX_OUTPUT = MIB  # of each stream, kept for a client that connects late
 _SIGNALS = {"SIGNAL_SIGTERM": signal.SIGTERM, 15: signal.SIGTERM, "SIGNAL_SIGKILL": signal.SIGKILL, 9: signal.SIGKILL}
-Base64 = Annotated[
-    bytes, BeforeValidator(lambda given: base64.b64decode(given, validate=True) if isinstance(given, str) else given)
-]
 Process = OpenResource[AsyncProcess]
 
 
@@ -143,7 +140,7 @@ async def _events(call: E2BRequest, run: Process, cursor: Cursor) -> AsyncGenera
             left_out = f"[{new.omitted:,} bytes are left out]\n".encode() if new.omitted else b""
             for stream, data in ((name, new.stdout), ("stderr", left_out + new.stderr)):
                 if data:
-                    yield {"event": {"data": {stream: base64.b64encode(data).decode()}}}
+                    yield {"event": {"data": {stream: encoded(data)}}}
             if not (new.stdout or new.stderr or new.omitted):
                 yield {"event": {"keepalive": {}}}
     ended = process.sync.result()

@@ -8,7 +8,6 @@ from starlette.exceptions import HTTPException
 
 from agent_tools.bodies.json_body import BodyRefused, parsed
 from agent_tools.wires.codex.connection import METHODS
-from agent_tools.wires.codex.files import FileMethods
 from agent_tools.wires.codex.messages import RpcError, RpcRequest, path_of, read, uri_of
 from agent_tools.wires.paths import Home
 from tests.fuzz.oracle import Parts, Target
@@ -16,20 +15,20 @@ from tests.fuzz.oracle import Parts, Target
 
 def read_messages(parts: Parts) -> None:
     """Read each part. A path stays one when it is written again, and no name of the folder leads out of it."""
-    files = FileMethods(Home("/workspace", ("/home/ann/project",)))
+    home = Home("/workspace", ("/home/ann/project",))
     for part in parts:
         with contextlib.suppress(ValueError, HTTPException):
             path = path_of(bytes(part).decode("utf-8", "replace"))
             assert path.startswith("/")
             assert path_of(uri_of(path)) == path
-            inside = files.inside(path)
+            inside = home.taken(path)
             assert "\0" not in inside
             assert inside.startswith("/") or ".." not in inside.split("/")
         with contextlib.suppress(BodyRefused, RpcError):
-            asked = read(RpcRequest, parsed(bytes(part)))
+            asked = read(RpcRequest, parsed(bytes(part)), home)
             for model in METHODS.values():
-                with contextlib.suppress(RpcError):
-                    read(model, asked.params)
+                with contextlib.suppress(RpcError, HTTPException):
+                    read(model, asked.params, home)
 
 
 TARGET = Target(

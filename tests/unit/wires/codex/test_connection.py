@@ -106,7 +106,7 @@ def typed_into(client: Client) -> Typed:
     session, process = client.connection._session, Typed()
     assert session
     run: Any = process
-    session.processes._logs["1"] = Log(run, is_terminal=False, takes_input=True)
+    session.processes._logs["1"] = Log(run, takes_input=True)
     return process
 
 
@@ -188,6 +188,25 @@ def test_a_session_can_be_resumed_while_a_request_of_its_lost_connection_ends() 
         sandbox.may_go.set()
         await closing
         await resumed.connection.close()
+
+    run(scenario)
+
+
+def test_a_client_that_leaves_while_a_request_is_handled_is_noticed() -> None:
+    async def scenario(client: Client, sandbox: OneSandbox) -> None:
+        asked = {"id": 1, "method": "fs/readFile", "params": {"path": "file:///workspace/a"}}
+        messages: list[bytes | None] = [None, json.dumps(asked).encode()]
+
+        async def receive() -> bytes | None:
+            await until_true(lambda: len(messages) == 2 or sandbox.uses)
+            return messages.pop()
+
+        session = client.connection._session
+        assert session
+        serving = asyncio.ensure_future(client.connection.serve(receive))
+        await until_true(lambda: session.connection is None)
+        sandbox.may_go.set()
+        assert await serving
 
     run(scenario)
 

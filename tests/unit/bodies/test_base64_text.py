@@ -1,24 +1,23 @@
-"""Bytes in messages."""
+"""Bytes in JSON."""
 
 from __future__ import annotations
 
-import json
+import base64
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from agent_tools.wires.codex.messages import Bytes, dumped
-from tests.wires.exec_client import encoded
+from agent_tools.bodies.base64_text import Base64, encoded
 
-READ = TypeAdapter[bytes](Bytes)
+READ = TypeAdapter[bytes](Base64)
 
 
 def test_bytes_of_any_length_are_read_as_they_are_written() -> None:
     for size in (0, 1, 2, 3, 786_431, 786_432, 786_433, 2_000_000):
         data = bytes(range(256)) * (size // 256 + 1)
-        text = json.loads(dumped({"a": data[:size]}))["a"]
-        assert text == encoded(data[:size])
+        text = encoded(data[:size])
+        assert text == base64.b64encode(data[:size]).decode()
         assert READ.validate_python(text) == data[:size]
 
 
