@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.exceptions import HTTPException
 
 from agent_tools.containers.containers import Containers
+from agent_tools.limits import KIB
 from agent_tools.results.commands import CommandOutput, Cursor
 from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import made_in_thread
@@ -26,7 +29,8 @@ from agent_tools.wires.routing import aside
 SLOT_TIMEOUT = 30.0  # seconds that a request waits for a slot
 MAX_ENDED = 16  # commands of one container that are remembered, for `FORGET_AFTER` seconds
 FORGET_AFTER = 300.0
-UNPACED = 2**62  # bytes
+TYPING_SECONDS = 10.0  # in which a process takes what was typed
+AHEAD, UNPACED = 256 * KIB, 2**62  # bytes that a command may print before its client takes them
 SHELL, COMMAND = 1, 2  # ranks
 Place = tuple[str, ...]
 """The owner, the name of the container in a wire, and the part of it that the thing belongs to."""
@@ -189,16 +193,15 @@ class Processes(OpenResources[AsyncProcess]):
 
 
 async def followed(
-    process: AsyncProcess, cursor: Cursor, ahead: int | None = None, silence: float | None = None
+    process: AsyncProcess, cursor: Cursor, ahead: int = AHEAD, silence: float | None = None
 ) -> AsyncGenerator[CommandOutput, None]:
     """Yield the output of a command from a cursor on, to its end; an empty output after `silence` seconds without any.
 
-    With `ahead` the command pauses while its reader is this many bytes of stdout behind, as long as there is a reader.
+    The command pauses while its reader is `ahead` bytes of stdout behind, as long as there is a reader.
     """
     try:
         while True:
-            if ahead is not None:
-                process.sync.pace(cursor.stdout + ahead)
+            process.sync.pace(cursor.stdout + ahead)
             is_over, new = process.is_over, process.sync.read(cursor)
             cursor = new.cursor
             if new.stdout or new.stderr or new.omitted:
@@ -212,8 +215,27 @@ async def followed(
                 except TimeoutError:
                     yield new
     finally:
-        if ahead is not None:
-            process.sync.pace(UNPACED)
+        process.sync.pace(UNPACED)
+
+
+def program(source: Path, given: Mapping[str, Any], script: str = "") -> dict[str, Any]:
+    """Return the arguments of a command: a Python program that reads one line of JSON, since arguments are bounded.
+
+    The audit log has `script`, by default the JSON.
+    """
+    line = json.dumps(given)
+    command = ["python3", "-I", "-c", source.read_text()]
+    return {"command": command, "stdin": f"{line}\n".encode(), "script": script or line}
+
+
+async def used(containers: Containers[Any], container: Callable[[], str], work: Callable[[Sandbox], T]) -> T:
+    """Run a short function on the sandbox of a container, which is found or created in a thread."""
+
+    def done() -> T:
+        with containers.use(container(), SLOT_TIMEOUT) as (sandbox, _):
+            return work(sandbox)
+
+    return await aside(done)
 
 
 class CodeRun:

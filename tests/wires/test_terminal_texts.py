@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 from unittest.mock import Mock
@@ -17,7 +16,7 @@ from starlette.exceptions import HTTPException
 from agent_tools.limits import MIB
 from agent_tools.results.commands import CommandOutput, Cursor
 from agent_tools.wires import terminal
-from agent_tools.wires.open_resources import OpenResource
+from agent_tools.wires.open_resources import OpenResource, program
 from agent_tools.wires.terminal.commands import command_shown, last_lines
 from agent_tools.wires.terminal.files import Replacement, as_read, lines_of, replaced_all
 
@@ -108,7 +107,8 @@ def test_a_search_numbers_lines_as_grep_does(tmp_path: Path) -> None:
         "regex": False,
         "case_insensitive": False,
     }
-    given |= {"include": [], "match_per_line": True, "max_results": 10}
-    done = subprocess.run([sys.executable, SEARCH, json.dumps(given)], capture_output=True, check=True)
+    given |= {"include": ["u.*", "w.*", "x" * 200_000], "match_per_line": True, "max_results": 10}
+    asked = program(SEARCH, given)  # more than one argument of a command can hold
+    done = subprocess.run(asked["command"], input=asked["stdin"], capture_output=True, check=True)
     numbers = {(Path(each["file"]).name, each["line"], each["content"]) for each in json.loads(done.stdout)["matches"]}
     assert numbers == {("u.txt", 3, "target"), ("w.txt", 3, "target")}

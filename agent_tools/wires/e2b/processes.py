@@ -15,17 +15,15 @@ from starlette.exceptions import HTTPException
 from agent_tools.bodies.base64_text import Base64, encoded
 from agent_tools.bodies.envelopes import messages
 from agent_tools.bodies.json_body import at_most, read_json
-from agent_tools.limits import KIB, MIB
+from agent_tools.limits import MIB
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.e2b.connect import seconds_of, streamed
 from agent_tools.wires.e2b.state import HOME, ROUTES, E2BRequest, in_sandbox, path_of
-from agent_tools.wires.open_resources import OpenResource, followed
+from agent_tools.wires.open_resources import AHEAD, TYPING_SECONDS, OpenResource, followed
 from agent_tools.wires.routing import checked
 
-AHEAD = 256 * KIB  # bytes that a command may print before its client takes them
 KEEPALIVE = 30.0  # seconds of silence between two signs of life
-TYPING_SECONDS = 10.0  # in which a process takes what was typed
 KILL_SECONDS = 5.0  # that an answer waits for the end of a process that was killed
 MAX_OUTPUT = MIB  # of each stream, kept for a client that connects late
 _SIGNALS = {"SIGNAL_SIGTERM": signal.SIGTERM, 15: signal.SIGTERM, "SIGNAL_SIGKILL": signal.SIGKILL, 9: signal.SIGKILL}
@@ -135,7 +133,7 @@ async def _events(call: E2BRequest, run: Process, cursor: Cursor) -> AsyncGenera
     while not process.pid and not process.is_over:
         await process.read(cursor, 0.01)  # until the sandbox has started it
     yield {"event": {"start": {"pid": process.pid}}}
-    async with aclosing(followed(process, cursor, AHEAD, KEEPALIVE)) as outputs:
+    async with aclosing(followed(process, cursor, silence=KEEPALIVE)) as outputs:
         async for new in outputs:
             left_out = f"[{new.omitted:,} bytes are left out]\n".encode() if new.omitted else b""
             for stream, data in ((name, new.stdout), ("stderr", left_out + new.stderr)):

@@ -20,7 +20,7 @@ from agent_tools.containers.records import ContainerRecord, WireValue
 from agent_tools.containers.rows import Rows
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.connect import message_of
-from agent_tools.wires.open_resources import COMMAND, SHELL, SLOT_TIMEOUT, OpenResources, Place, Processes
+from agent_tools.wires.open_resources import COMMAND, SHELL, SLOT_TIMEOUT, OpenResources, Place, Processes, used
 from agent_tools.wires.paths import Home
 from agent_tools.wires.routing import Routes, WireRequest, aside
 
@@ -240,12 +240,7 @@ class E2BRequest(WireRequest):
     async def use(self, work: Callable[[Sandbox], T], box: E2BSandbox | None = None) -> T:
         """Run a short function on the sandbox of the request."""
         id_ = (box or await self.here()).id
-
-        def done() -> T:
-            with self.wire.containers.use(id_, SLOT_TIMEOUT) as (sandbox, _):
-                return work(sandbox)
-
-        return await aside(done)
+        return await used(self.wire.containers, lambda: id_, work)
 
 
 ROUTES = Routes(E2BRequest, read=message_of)

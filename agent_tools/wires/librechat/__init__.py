@@ -6,7 +6,6 @@ the key that made it. A file's id is a digest of the session and its name, so no
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 import secrets
@@ -33,8 +32,8 @@ from agent_tools.machine.folder import Facts, Snapshot, safe_name
 from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.librechat.state import AHEAD, LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
-from agent_tools.wires.open_resources import COMMAND, SLOT_TIMEOUT, CodeRun, Processes
+from agent_tools.wires.librechat.state import LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
+from agent_tools.wires.open_resources import AHEAD, COMMAND, SLOT_TIMEOUT, CodeRun, Processes, program, used
 from agent_tools.wires.routing import (
     CHUNK_BYTES,
     Json,
@@ -245,20 +244,17 @@ async def _programmatic(
 async def _script(
     call: _Call, session: str, code: str, tools: list[dict[str, Any]], files: list[_File], seconds: float
 ) -> StartedScript:
-    def bring() -> tuple[Snapshot, str]:
-        with call.wire.containers.use(call.ensure(session), SLOT_TIMEOUT) as (sandbox, _):
-            return call.bring(sandbox, session, files)
+    def container() -> str:
+        return call.ensure(session)
 
-    before, missing = await aside(bring)
+    before, missing = await used(call.wire.containers, container, lambda sandbox: call.bring(sandbox, session, files))
     names = [str(tool.get("name", ""))[:256] for tool in tools]
-    given = json.dumps({"code": code, "tools": {identifier(name): name for name in names}})
+    given = {"code": code, "tools": {identifier(name): name for name in names}}
     thing = await call.wire.processes.start(
         (call.owner, session),
-        lambda: call.ensure(session),
+        container,
         pace=AHEAD,
-        script=code,
-        command=["python3", "-I", "-c", SOURCE.read_text()],
-        stdin=f"{given}\n".encode(),
+        **program(SOURCE, given, code),
         timeout=LONGEST,
         max_output=2 * MAX_LINE,
     )

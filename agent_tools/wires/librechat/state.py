@@ -22,16 +22,15 @@ import anyio
 from pydantic import BaseModel
 
 from agent_tools.bodies.json_body import BodyRefused, at_most, parsed
-from agent_tools.limits import KIB, MIB
+from agent_tools.limits import MIB
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.open_resources import OpenResource, followed
+from agent_tools.wires.open_resources import TYPING_SECONDS, OpenResource, followed
 from agent_tools.wires.routing import aside
 
 MAX_PRINTED = MIB  # characters of stdout that are answered, the first ones
 MAX_LINE = 4 * MIB  # bytes of a line, with all calls that it makes
 MAX_CALLS = 200  # in one line
-AHEAD = 256 * KIB  # bytes of lines that a script may write before they are read
 LONGEST = 600.0  # seconds that a script lives, the client's tools included
 _PRINTS = b'{"out": '
 SOURCE = Path(__file__).parent / "guest" / "script.py"
@@ -89,7 +88,7 @@ class StartedScript:
         """Return the answer to the client: calls of its tools, or the script's end."""
         try:
             with anyio.fail_after(self.seconds):
-                async with aclosing(followed(self.thing.it, self.cursor, AHEAD)) as outputs:
+                async with aclosing(followed(self.thing.it, self.cursor)) as outputs:
                     async for new in outputs:
                         self.cursor = new.cursor
                         if new.omitted:
@@ -112,7 +111,7 @@ class StartedScript:
         """Send the answers of tools to the script."""
         self.lines.calls = []
         with suppress(BrokenPipeError):  # it has ended, as `go_on` says
-            await self.thing.it.write_stdin(json.dumps(results).encode() + b"\n", 10)
+            await self.thing.it.write_stdin(json.dumps(results).encode() + b"\n", TYPING_SECONDS)
 
     def _failed(self, why: str) -> dict[str, Any]:
         self.thing.it.kill()

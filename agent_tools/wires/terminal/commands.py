@@ -18,7 +18,7 @@ from agent_tools.bodies.json_body import at_most
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.open_resources import OpenResource, Processes, followed
+from agent_tools.wires.open_resources import TYPING_SECONDS, OpenResource, Processes, followed
 from agent_tools.wires.terminal.state import HOME, ROUTES, TerminalRequest, in_sandbox
 
 USUAL_WAIT = 10.0  # seconds
@@ -28,10 +28,8 @@ FIRST_SECONDS = 10.0  # for a WebSocket's message with the key
 MAX_FIRST = 4 * KIB
 MAX_FRAME = 64 * KIB  # of input
 UNATTACHED_SECONDS = 60.0  # that a shell waits for its WebSocket
-TYPING_SECONDS = 10.0  # in which a process takes what was typed
 TOUCH_EVERY = 60.0  # seconds between two notes that a shell is used
 SHOWN = 64 * KIB  # bytes of a shell's output that a model reads
-AHEAD = 256 * KIB  # bytes that a shell may print beyond what its client has read
 BAD_KEY, NOT_FOUND, TAKEN, TOO_LARGE = 4001, 4004, 4009, 1009
 
 Count = Annotated[int, Field(ge=1, le=2**53)]
@@ -275,7 +273,7 @@ async def _first_message(socket: WebSocket) -> TerminalRequest:
 
 async def _outwards(socket: WebSocket, process: AsyncProcess) -> None:
     """Send a shell's output, to its end. The shell waits while the client does not read."""
-    async for new in followed(process, Cursor(), AHEAD):
+    async for new in followed(process, Cursor()):
         if new.omitted:  # before the client was there
             await socket.send_bytes(f"\r\n[{new.omitted:,} bytes are left out]\r\n".encode())
         await socket.send_bytes(new.stdout)

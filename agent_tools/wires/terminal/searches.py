@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -15,12 +14,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from agent_tools.bodies.json_body import BodyRefused, at_most, parsed
-from agent_tools.limits import KIB, MIB
+from agent_tools.limits import MIB
 from agent_tools.machine.folder import safe_name
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.open_resources import OpenResource, followed
+from agent_tools.wires.open_resources import AHEAD, OpenResource, followed, program
 from agent_tools.wires.routing import aside
 from agent_tools.wires.terminal.files import not_found, stat_of
 from agent_tools.wires.terminal.state import HOME, ROUTES, TerminalRequest, in_sandbox
@@ -28,7 +27,6 @@ from agent_tools.wires.terminal.state import HOME, ROUTES, TerminalRequest, in_s
 SECONDS = 30.0
 MAX_ANSWER = 16 * MIB
 ARCHIVE_SECONDS = 280.0  # Open WebUI gives a request 300
-AHEAD = 256 * KIB  # bytes of an archive that wait for a slow client
 _SOURCE = Path(__file__).parent / "guest" / "search.py"
 Folder = Annotated[str, Field(description="The folder to look in.")]
 Kind = Literal["any", "file", "directory"]
@@ -113,8 +111,8 @@ async def _archive(call: TerminalRequest, paths: Annotated[list[str], at_most(1_
         raise HTTPException(400, "No paths provided")
     for path in found:
         await stat_of(call, path, follow=False)
-    command = _command("archive", {"paths": [in_sandbox(path) for path in found]})
-    options = {"command": command, "timeout": ARCHIVE_SECONDS, "max_output": MIB}
+    options = program(_SOURCE, {"do": "archive", "paths": [in_sandbox(path) for path in found]})
+    options |= {"timeout": ARCHIVE_SECONDS, "max_output": MIB}
     run = await call.wire.archives.start(call.place, call.ensure, None, AHEAD, **options)
     name = safe_name(posixpath.basename(found[0]) or "archive") if len(found) == 1 else "download"
     headers = {"Content-Disposition": f'attachment; filename="{name.encode("ascii", "replace").decode()}.zip"'}
@@ -128,7 +126,7 @@ async def _zip(call: TerminalRequest, run: OpenResource[AsyncProcess]) -> AsyncG
         OSError: it failed. The answer, which has begun, is cut off, so that it does not look complete.
     """
     try:
-        async with aclosing(followed(run.it, Cursor(), AHEAD)) as outputs:
+        async with aclosing(followed(run.it, Cursor())) as outputs:
             async for new in outputs:
                 yield new.stdout
         if not run.it.sync.result().ok:
@@ -137,17 +135,13 @@ async def _zip(call: TerminalRequest, run: OpenResource[AsyncProcess]) -> AsyncG
         await call.wire.archives.end(run)
 
 
-def _command(do: str, given: dict[str, Any]) -> list[str]:
-    return ["python3", "-I", "-c", _SOURCE.read_text(), json.dumps({"do": do, **given})]
-
-
 def _answer(do: str, given: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
     """Return the program's answer.
 
     Raises:
         HTTPException: 504, it timed out; or the program's own status.
     """
-    ran = sandbox.run_command(_command(do, given), timeout=SECONDS, max_output=MAX_ANSWER)
+    ran = sandbox.run_command(**program(_SOURCE, {"do": do, **given}), timeout=SECONDS, max_output=MAX_ANSWER)
     if ran.timed_out:
         raise HTTPException(504, f"The search took more than {SECONDS:g} seconds: give a smaller folder.")
     return answer_of(ran.stdout)

@@ -17,7 +17,7 @@ from agent_tools.containers.records import NAMED, ContainerRecord, WireValue
 from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.open_resources import COMMAND, SHELL, SLOT_TIMEOUT, OpenResources, Place, Processes
+from agent_tools.wires.open_resources import COMMAND, SHELL, OpenResources, Place, Processes, used
 from agent_tools.wires.paths import Home
 from agent_tools.wires.routing import Routes, WireRequest, aside, digest
 
@@ -138,12 +138,7 @@ class TerminalRequest(WireRequest):
 
     async def use(self, work: Callable[[Sandbox], T]) -> T:
         """Run a short function on the caller's sandbox, which is started if needed. Errors as for `ensure`."""
-
-        def done() -> T:
-            with self.wire.containers.use(self.ensure(), SLOT_TIMEOUT) as (sandbox, _):
-                return work(sandbox)
-
-        return await aside(done)
+        return await used(self.wire.containers, self.ensure, work)
 
     async def write(self, path: str, content: bytes | BinaryIO) -> None:
         """Write a file, and the folders above it. Errors as for `use`."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 
 from agent_tools.results.commands import CommandOutput, CommandResult, Cursor
 from agent_tools.wires.librechat.state import MAX_CALLS, SOURCE, ScriptLines, StartedScript
-from agent_tools.wires.open_resources import OpenResource
+from agent_tools.wires.open_resources import OpenResource, program
 
 
 def answers(ids: range, **given: Any) -> list[dict[str, Any]]:
@@ -20,10 +19,9 @@ def answers(ids: range, **given: Any) -> list[dict[str, Any]]:
 
 def run(code: str, *lines: list[dict[str, Any]]) -> tuple[str, list[int], str]:
     """Return the stdout of a script to whose questions these are the answers, the calls of each, and its stderr."""
-    given = {"code": code, "tools": {"get_weather": "get-weather"}}
-    sent = "".join(json.dumps(each) + "\n" for each in (given, *lines))
-    command = [sys.executable, "-I", "-c", SOURCE.read_text()]
-    ran = subprocess.run(command, input=sent.encode(), capture_output=True, timeout=60, check=False)
+    started = program(SOURCE, {"code": code, "tools": {"get_weather": "get-weather"}})
+    sent = started["stdin"] + "".join(json.dumps(each) + "\n" for each in lines).encode()
+    ran = subprocess.run(started["command"], input=sent, capture_output=True, timeout=60, check=False)
     told, asked = ScriptLines(), list[int]()
     for line in ran.stdout.splitlines(keepends=True):
         told.feed(line)
@@ -32,7 +30,7 @@ def run(code: str, *lines: list[dict[str, Any]]) -> tuple[str, list[int], str]:
     return told.printed.getvalue(), asked, ran.stderr.decode()
 
 
-def test_calls_made_at_once_are_asked_for_together_and_the_rest_one_after_the_other() -> None:
+def test_calls_made_at_once_are_started_together_and_the_rest_one_after_the_other() -> None:
     code = "print(sum(await asyncio.gather(*(get_weather(city=str(i)) for i in range(450)))), await get_weather())"
     lines = [answers(range(first, first + MAX_CALLS), result=1) for first in (0, 200, 400)]
     assert run(code, *lines, answers(range(450, 451), result="r")) == ("450 r\n", [200, 200, 50, 1], "")

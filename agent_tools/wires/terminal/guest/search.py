@@ -1,5 +1,5 @@
-"""Searches files: one JSON object as the argument names the function, one on stdout answers, {"error": [status, text]}
-if it cannot. `archive` writes a zip to stdout instead.
+"""Searches files: a line of JSON on stdin names the function, JSON on stdout answers, {"error": [status, text]} if it
+cannot. `archive` writes a zip to stdout instead.
 
 Entries, bytes and results are bounded here, time by the host. `path` is where to look, `shown` its name in answers.
 """
@@ -241,4 +241,4 @@ def main(given: Found) -> None:
     json.dump(found, sys.stdout)
 
 
-main(json.loads(sys.argv[1]))
+main(json.loads(sys.stdin.readline()))
