@@ -55,7 +55,7 @@ class Upstream:
         self._lock = threading.Lock()
         self._problem = ("", -STATE_AGE)  # and the time at which it was looked for
         self._lacks_messages_at = -LACK_AGE
-        self._models: OrderedDict[tuple[str, str], OpenAIModel | ResponsesModel] = OrderedDict()
+        self._models: OrderedDict[tuple[str, str], OpenAIModel] = OrderedDict()
         timeout = httpx.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
         self._client = httpx.AsyncClient(
             base_url=config.upstream, timeout=timeout, limits=httpx.Limits(max_connections=None)
@@ -93,7 +93,7 @@ class Upstream:
         """Return what is known of the server of a model."""
         with self._lock:
             known = self._models.get((name, key))
-        return known.dialect.profile if isinstance(known, OpenAIModel) else self._profile
+        return known.dialect.profile if known else self._profile
 
     @property
     def takes_format_beside_tools(self) -> bool:
@@ -110,16 +110,17 @@ class Upstream:
         if not self.has_no_messages:
             self._lacks_messages_at = time.monotonic()
 
-    def _new_model(self, name: str, endpoint: Endpoint) -> OpenAIModel | ResponsesModel:
+    def _new_model(self, name: str, endpoint: Endpoint) -> OpenAIModel:
         common: Any = {
             "max_reply_bytes": self._config.max_reply_bytes,
             "waiting": self._waiting,
             "leaves_waiting": True,
             "on_request": send_context,
+            "profile": self._profile,
         }
         if self._config.upstream_api == "responses":
             return ResponsesModel(name, endpoint, passed=self._config.passed_fields, **common)
-        return OpenAIModel(name, endpoint, profile=self._profile, **common)
+        return OpenAIModel(name, endpoint, **common)
 
     async def is_ready(self) -> bool:
         """Return True if the upstream answers at all."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from typing import Any
 
-from agent_tools.models.base import Conversation, FunctionDefinition, JsonObject, Options
+from agent_tools.models.base import Conversation, FunctionDefinition, Json, JsonObject, Options
 from agent_tools.models.dialect.lesson import REFUSALS
 from agent_tools.models.openai import OpenAIModel
-from agent_tools.models.reply import Reply, Waiting
+from agent_tools.models.reply import Reply
 from agent_tools.models.response_reader import ResponseReader
 from agent_tools.models.response_request import (
     ENCRYPTED,
@@ -25,33 +24,19 @@ from agent_tools.models.wire import wire_messages
 from agent_tools.settings import Endpoint
 
 
-class ResponsesModel:
-    """A model on a server that speaks OpenAI's Responses API. Threads may share one.
+class ResponsesModel(OpenAIModel):
+    """A model on a server that speaks OpenAI's Responses API: its connections, limits and errors are the same.
 
-    `passed` names further options that are sent as they are.
+    Args:
+        model: its name on the server.
+        endpoint: base URL and key.
+        passed: names of further options that are sent as they are.
+        options: see `OpenAIModel`.
     """
 
-    def __init__(
-        self,
-        model: str,
-        endpoint: Endpoint,
-        *,
-        max_reply_bytes: int,
-        passed: Sequence[str] = (),
-        waiting: Waiting = nullcontext,
-        leaves_waiting: bool = False,
-        on_request: Callable[[Any], None] | None = None,
-    ) -> None:
-        self.model = model
+    def __init__(self, model: str, endpoint: Endpoint, passed: Sequence[str] = (), **options: Any) -> None:
+        super().__init__(model, endpoint, **options)
         self._passed = passed
-        self._chat = OpenAIModel(  # connections, limits, errors
-            model,
-            endpoint,
-            max_reply_bytes=max_reply_bytes,
-            waiting=waiting,
-            leaves_waiting=leaves_waiting,
-            on_request=on_request,
-        )
         self._refused: frozenset[str] = frozenset()  # parts of requests that the server does without
 
     def reply(
@@ -74,9 +59,9 @@ class ResponsesModel:
             request["tools"] = [{"type": "function", "strict": False, **tool} for tool in tools]
         else:
             request.pop("tool_choice", None)
-        return Reply(lambda: self._open(request), self._chat.translated, ResponseReader(), self._chat.waiting)
+        return Reply(lambda: self._open(request), self.translated, ResponseReader(), self.waiting)
 
-    def _open(self, request: JsonObject) -> Any:
+    def _open(self, request: Json) -> Any:
         """Send the request, with the model's earlier reasoning; without it to a server that refuses that.
 
         What a server refuses is known once it takes the request without it, as with `Dialect`.
@@ -85,7 +70,7 @@ class ResponsesModel:
         self._refused |= refused - {FOREIGN}
         return opened
 
-    def _taken(self, request: JsonObject, refused: frozenset[str]) -> tuple[Any, frozenset[str]]:
+    def _taken(self, request: Json, refused: frozenset[str]) -> tuple[Any, frozenset[str]]:
         """Send the request without the parts that the server refuses; return the response, and these parts."""
         try:
             return self._send(without_parts(request, refused)), refused
@@ -100,9 +85,5 @@ class ResponsesModel:
 
     def _send(self, request: JsonObject) -> Any:
         """Send a request; return the HTTP client's response, unread."""
-        with self._chat.sending({"messages": ()}, has_results=has_results(request["input"])):
-            return self._chat.posted("/responses", request)
-
-    def close(self) -> None:
-        """Close idle connections."""
-        self._chat.close()
+        with self.sending({"messages": ()}, has_results=has_results(request["input"])):
+            return self.posted("/responses", request)

@@ -117,7 +117,7 @@ def _part(part: Json, text: str) -> JsonObject:
     return dict(part)
 
 
-def without_parts(request: JsonObject, parts: Collection[str]) -> JsonObject:
+def without_parts(request: Json, parts: Collection[str]) -> JsonObject:
     """Return a request without these parts of it."""
     drops_encrypted, drops_thoughts = ENCRYPTED in parts or FOREIGN in parts, THOUGHTS in parts
     items = [
@@ -130,7 +130,7 @@ def without_parts(request: JsonObject, parts: Collection[str]) -> JsonObject:
     return {**rest, "input": items, **({"include": include} if include else {})}
 
 
-def refused_part(request: JsonObject, refused: frozenset[str], words: str) -> str | None:
+def refused_part(request: Json, refused: frozenset[str], words: str) -> str | None:
     """Return the part that a refusal may be about, by the server's words; None if nothing is left to leave out."""
     sent, said = without_parts(request, refused), words[:MAX_READ_CHARS].lower()
     left = [part for part in (THOUGHTS, ENCRYPTED, FOREIGN) if without_parts(request, refused | {part}) != sent]

@@ -95,16 +95,6 @@ class ReadCalls:
     is_repaired: bool = False
 
 
-def read_calls(text: str, declared: Mapping[str, object], schemas: Mapping[str, Json | None]) -> ReadCalls:
-    """Read a text that consists only of calls of declared functions.
-
-    Raises:
-        ValueError: the text has other content, or a call of another function.
-    """
-    reader = _Reader(text, declared, schemas)
-    return ReadCalls(tuple(reader.read()), reader.is_repaired)
-
-
 SEPARATORS = re.compile(r"[\s;,)}\]]+")
 LABEL = re.compile(r"[*\s]{0,9}(?:(?:tool|function)[ _])?calls?[:*\s]{0,9}(?=```|[{<])", re.IGNORECASE)
 """What a server leaves of a token before calls, or a model writes for one."""
@@ -523,7 +513,8 @@ def calls_after(
     """Read a text as calls, unless the text before announces an example."""
     if not text.strip() or _EXAMPLE.search(before[-200:]):
         return ReadCalls(())
+    reader = _Reader(text, declared, schemas)
     try:
-        return read_calls(text, declared, schemas)
+        return ReadCalls(tuple(reader.read()), reader.is_repaired)
     except (ValueError, RecursionError):
         return ReadCalls(())

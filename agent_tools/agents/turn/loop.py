@@ -131,8 +131,9 @@ class _RunningTurn:
             answer = self._new_round(number, self._may_call(number))
             yield from self._ask(answer)
             if answer.is_draft and answer.reason and not answer.calls:
-                self.has_draft = True
-                yield self._put_aside(answer)
+                self.has_draft = True  # the conversation continues without it
+                self.usage += answer.usage or Usage()
+                yield RoundDone(number, (), answer.usage, answer.reason)
                 continue
             results = yield from self._make_calls(answer)
             self.reason = self._reason(answer)
@@ -215,11 +216,6 @@ class _RunningTurn:
         if (answer.calls and not is_over) or is_stopped:
             return ""
         return "rounds" if answer.wanted_calls else answer.reason or "stop"
-
-    def _put_aside(self, answer: Round) -> RoundDone:
-        """Add the tokens of an answer without the format; the conversation continues without that answer."""
-        self.usage += answer.usage or Usage()
-        return RoundDone(answer.number, (), answer.usage, answer.reason)
 
     def _close(self, answer: Round, results: list[CallDone]) -> RoundDone:
         """Append the round to the conversation, and add its tokens."""

@@ -7,20 +7,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from agent_tools.errors import InvalidParams
 
-System = Literal["anywhere", "first"]
-Reasoning = Literal["reasoning_content", "reasoning", "none"]
-MaxTokens = Literal["max_tokens", "max_completion_tokens"]
-Format = Literal["last", "always"]
 Thinking = Literal["tagged", "opened", "text"]
-Blanks = Literal["left_out", "filled"]
-Limit = Literal["optional", "required"]
-Roles = Literal["free", "merged"]
-Empty = Literal["text", "none"]
-Ids = Literal["any", "nine"]
-Pictures = Literal["shown", "none"]
-Calling = Literal["native", "declared", "prompted"]
-Choice = Literal["any", "auto"]
-Calls = Literal["parallel", "single"]
 
 
 @dataclass(frozen=True)
@@ -50,20 +37,20 @@ class UpstreamProfile:
         fixed: fields of the profile that were given, and are not learned.
     """
 
-    system: System = "anywhere"
-    reasoning: Reasoning = "reasoning_content"
-    blanks: Blanks = "left_out"
-    max_tokens: MaxTokens = "max_tokens"
-    format: Format = "last"
+    system: Literal["anywhere", "first"] = "anywhere"
+    reasoning: Literal["reasoning_content", "reasoning", "none"] = "reasoning_content"
+    blanks: Literal["left_out", "filled"] = "left_out"
+    max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    format: Literal["last", "always"] = "last"
     thinking: Thinking = "tagged"
-    limit: Limit = "optional"
-    roles: Roles = "free"
-    empty: Empty = "text"
-    ids: Ids = "any"
-    pictures: Pictures = "shown"
-    tools: Calling = "native"
-    choice: Choice = "any"
-    calls: Calls = "parallel"
+    limit: Literal["optional", "required"] = "optional"
+    roles: Literal["free", "merged"] = "free"
+    empty: Literal["text", "none"] = "text"
+    ids: Literal["any", "nine"] = "any"
+    pictures: Literal["shown", "none"] = "shown"
+    tools: Literal["native", "declared", "prompted"] = "native"
+    choice: Literal["any", "auto"] = "any"
+    calls: Literal["parallel", "single"] = "parallel"
     left_out: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
 

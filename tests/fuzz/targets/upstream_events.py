@@ -22,19 +22,14 @@ WORDS += ("response.failed", "error", "response", "output", "usage", "input_toke
 WORDS += ("incomplete_details", "reason", "content", "output_text", "logprobs", "token", "\ud83d", '{"code": "', "role")
 
 
-class Model(ResponsesModel):
+class Model(upstream.Model, ResponsesModel):
     """Asks a server that has its answer ready."""
-
-    def __init__(self) -> None:
-        super().__init__("m", Endpoint("http://x/v1", "none"), max_reply_bytes=upstream.MOST_UNSHOWN)
-        self.server = upstream.Model("m", Endpoint("http://x/v1", "none"), max_reply_bytes=upstream.MOST_UNSHOWN)
-        self._chat = self.server
 
 
 def follow(parts: Parts) -> None:
     """Follow the reply as the gateway does."""
     model = _model()
-    model.server.answer = b"".join(parts)
+    model.answer = b"".join(parts)
     upstream.follow_reply(model.reply([{"role": "user", "content": "1"}]))
 
 
@@ -45,7 +40,7 @@ def unfold_stream(data: bytes) -> Parts:
 
 @functools.cache
 def _model() -> Model:
-    return Model()
+    return Model("m", Endpoint("http://x/v1", "none"), max_reply_bytes=upstream.MOST_UNSHOWN)
 
 
 TARGET = Target(
