@@ -14,6 +14,7 @@ from agent_tools.agents.turn.code_stream import CodeReader, CodeStream
 from agent_tools.agents.turn.surrogates import without_halves
 from agent_tools.code_reader import python_blocks
 from agent_tools.errors import InvalidParams
+from agent_tools.growing_text import GrowingText
 from agent_tools.messages import ASSISTANT, CALL_ID, SERVER_FIELDS, FunctionCall, Message
 from agent_tools.models import base
 from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, RefusalDelta, TextDelta, Usage, new_call_id
@@ -48,8 +49,8 @@ class Round:
     used_ids: set[str] = field(default_factory=set)
     schemas: Mapping[str, Json | None] = field(default_factory=dict)
     is_draft: bool = False
-    text: str = ""
-    reasoning: str = ""
+    text: GrowingText = field(default_factory=GrowingText)
+    reasoning: GrowingText = field(default_factory=GrowingText)
     calls: list[Call] = field(default_factory=list)
     usage: Usage | None = None
     reason: str = ""
@@ -91,15 +92,15 @@ class Round:
     @property
     def messages(self) -> tuple[Message, ...]:
         """Return the reply as messages, one for each call."""
-        reasoning = self.reasoning or None
+        text, reasoning = str(self.text), str(self.reasoning) or None
         if not self.calls:
             extra = {SERVER_FIELDS: {"message": self.more}} if self.more else None
-            said = bool(self.text or reasoning)
-            return (Message(ASSISTANT, self.text, reasoning_content=reasoning, extra=extra),) if said else ()
+            said = bool(text or reasoning)
+            return (Message(ASSISTANT, text, reasoning_content=reasoning, extra=extra),) if said else ()
         return tuple(
             Message(
                 ASSISTANT,
-                "" if index else self.text,
+                "" if index else text,
                 reasoning_content=None if index else reasoning,
                 function_call=FunctionCall(call.name, call.arguments),
                 extra={CALL_ID: call.id, **self._server_fields(index, call)},
@@ -132,18 +133,18 @@ class Round:
     def _end(self) -> Iterator[Step]:
         """Look for calls in the text that was held back, and for Python in the answer, if there were no other calls."""
         pending = self._gate.rest() if self._gate else ""  # without a reason the reply broke off: it may be half a call
-        read = calls_after(pending, self.declared, self.schemas, self.text) if self.reason else ReadCalls(())
+        read = calls_after(pending, self.declared, self.schemas, str(self.text)) if self.reason else ReadCalls(())
         found = read.calls
         is_stray = self._unfinished and behind_tokens(pending, 0) == len(pending)  # tokens that a server left
         if not found and not is_stray:
             yield from self._say(pending)
-        if not found and self.reason and not self.calls and not self.text.strip() and self._thoughts:
-            read = calls_after(self._thoughts.rest(), self.declared, self.schemas, self.reasoning)
+        if not found and self.reason and not self.calls and not str(self.text).strip() and self._thoughts:
+            read = calls_after(self._thoughts.rest(), self.declared, self.schemas, str(self.reasoning))
             found = read.calls
             self._thoughts = None if found else self._thoughts
         yield from self._end_thoughts()
         if not found and self.reason and self.python_blocks in self.declared and not self.calls:
-            found = tuple(FunctionCall(self.python_blocks, block) for block in python_blocks(self.text))
+            found = tuple(FunctionCall(self.python_blocks, block) for block in python_blocks(str(self.text)))
         made = [(call.name, _plain(call.arguments)) for call in self.calls]
         found = tuple(call for call in (*self._beside, *found) if (call.name, _plain(call.arguments)) not in made)
         for index, call in enumerate(found, len(self._unfinished)):
@@ -153,7 +154,7 @@ class Round:
             yield from self._complete(index, call.name, call.arguments, REPAIRED if read.is_repaired else "")
 
     def _think(self, text: str) -> Iterator[Step]:
-        self.reasoning += text
+        self.reasoning.append(text)
         if text:
             yield ReasoningDelta(text)
 
@@ -164,7 +165,7 @@ class Round:
             yield from self._think(rest)
 
     def _say(self, text: str) -> Iterator[Step]:
-        self.text += text
+        self.text.append(text)
         if text and not self.is_draft:
             logprobs, self._logprobs = self._logprobs, []
             yield TextDelta(text, tuple(logprobs))
@@ -173,13 +174,13 @@ class Round:
         """Show a refusal, which is final: a model that refuses a draft is not asked for the format."""
         yield from self._open_gate()
         self.is_draft = False
-        self.text += text
+        self.text.append(text)
         yield RefusalDelta(text)
 
     def _remark(self) -> Iterator[Step]:
         """Show a draft's text, now that calls come after it: a response in a format has no other text."""
         if self.is_draft and self.text and not self.calls and not self._unfinished:
-            yield ReasoningDelta(self.text)
+            yield ReasoningDelta(str(self.text))
 
     def _open_gate(self) -> Iterator[Step]:
         pending, self._gate = self._gate.rest() if self._gate else "", None

@@ -16,6 +16,7 @@ from agent_tools.gateway.responses.items import Event, Item
 from agent_tools.gateway.tools.patch import UPDATE, PatchCall, read_patch_call
 from agent_tools.gateway.tools.shell_call import ShellCall, read_shell_call
 from agent_tools.gateway.tools.shell_call_stream import CommandStream
+from agent_tools.growing_text import GrowingText
 from agent_tools.models.base import JsonObject
 from agent_tools.results.commands import NOT_EXECUTABLE
 from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText
@@ -25,18 +26,29 @@ class CallItem(Item):
     """A call. Its arguments have events while they are written if `arguments_events` names them."""
 
     arguments_events: ClassVar[str] = ""
+    text_field: ClassVar[str] = "arguments"  # what the model writes
+
+    def __init__(self, prefix: str, kind: str, **fields: Any) -> None:
+        super().__init__(prefix, kind, **fields)
+        self._begun = GrowingText()  # of `text_field`, while it is not whole
 
     def write(self, delta: CallDelta) -> Iterator[Event]:
         """Append to the arguments."""
         if self.arguments_events and delta.arguments:
-            self.value["arguments"] += delta.arguments
+            self._begun.append(delta.arguments)
             yield self._event(f"{self.arguments_events}.delta", delta=delta.arguments)
 
     def written(self, ready: CallReady) -> Iterator[Event]:
         """Set the whole arguments."""
+        self._begun = GrowingText()
         self.value["arguments"] = ready.call.arguments
         if self.arguments_events:
             yield self._event(f"{self.arguments_events}.done", arguments=ready.call.arguments)
+
+    def _closing(self) -> Iterator[Event]:
+        if self._begun:  # and not written to its end
+            self.value[self.text_field] = str(self._begun)
+        return iter(())
 
 
 class FunctionItem(CallItem):
@@ -143,6 +155,7 @@ class CodeItem(CallItem):
     """A call of the code interpreter. With `shows_outputs`, its outputs are in the response."""
 
     begins_with = "response.code_interpreter_call.in_progress"
+    text_field = "code"
 
     def __init__(self, container_id: str, shows_outputs: bool) -> None:
         place: JsonObject = {"container_id": container_id, "outputs": [] if shows_outputs else None}
@@ -152,14 +165,14 @@ class CodeItem(CallItem):
     def write(self, delta: CallDelta) -> Iterator[Event]:
         """Append to the code."""
         if delta.code:
-            self.value["code"] += delta.code
+            self._begun.append(delta.code)
             yield self._event("response.code_interpreter_call_code.delta", delta=delta.code)
 
     def written(self, ready: CallReady) -> Iterator[Event]:
         """Set the whole code, if the model's arguments hold code."""
         self._is_running = ready.code is not None
-        if ready.code is not None:
-            self.value["code"] = ready.code
+        self.value["code"] = str(self._begun) if ready.code is None else ready.code
+        self._begun = GrowingText()
         yield self._event("response.code_interpreter_call_code.done", code=self.value["code"])
 
     def running(self) -> Iterator[Event]:
@@ -264,7 +277,7 @@ class ShellOutputItem(Item):
         more = {"output": [], "call_id": call_id, "max_output_length": action["max_output_length"]}
         super().__init__("sho", "shell_call_output", status="in_progress", **more)
         self._number = len(action["commands"])
-        self._printed: dict[int, dict[str, str]] = defaultdict(lambda: {"stdout": "", "stderr": ""})
+        self._printed: dict[int, dict[str, GrowingText]] = defaultdict(_new_texts)
         self._ends: dict[int, JsonObject] = {}
         self._was_cancelled = False
 
@@ -272,7 +285,7 @@ class ShellOutputItem(Item):
         """Take in a piece of a command's output, or its end."""
         match news:
             case CommandText(index, stream, text):
-                self._printed[index][stream] += text
+                self._printed[index][stream].append(text)
                 yield self._content("delta", index, delta={stream: text})
             case CommandEnd(index, exit_code):
                 outcome = {"type": "timeout"} if news.timed_out else {"type": "exit", "exit_code": exit_code}
@@ -288,12 +301,17 @@ class ShellOutputItem(Item):
         yield from self.done("incomplete" if failure or self._was_cancelled else "completed")
 
     def _end(self, index: int, outcome: JsonObject) -> Event:
-        self._ends[index] = output = {"outcome": outcome, **self._printed.pop(index, {"stdout": "", "stderr": ""})}
+        printed = {stream: str(text) for stream, text in self._printed.pop(index, _new_texts()).items()}
+        self._ends[index] = output = {"outcome": outcome, **printed}
         self.value["output"] = [self._ends[each] for each in sorted(self._ends)]
         return self._content("done", index, output=[output])
 
     def _content(self, kind: str, index: int, **fields: Any) -> Event:
         return self._event(f"response.shell_call_output_content.{kind}", command_index=index, **fields)
+
+
+def _new_texts() -> dict[str, GrowingText]:
+    return {"stdout": GrowingText(), "stderr": GrowingText()}
 
 
 def _shell_call(arguments: str) -> ShellCall | None:

@@ -177,7 +177,7 @@ class Composer:
     def _silence(self, status: str = "completed") -> Iterator[Event]:
         item, self._speaking = self._speaking, None
         if isinstance(item, MessageItem) and self._context.find_file:
-            item.annotations = [*citations(item.text, self._context.container_id, self._context.find_file)]
+            item.annotations = [*citations(str(item.text), self._context.container_id, self._context.find_file)]
         if item is not None:
             yield from self.placed(item, item.done(status))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from agent_tools.gateway.responses.items import Event, Item
 from agent_tools.gateway.responses.logprobs import shown_logprobs
+from agent_tools.growing_text import GrowingText
 from agent_tools.models.base import Json, JsonObject
 
 
@@ -35,7 +36,7 @@ class SpokenItem(Item):
 
     def __init__(self, part: _Part, prefix: str, kind: str, **fields: Any) -> None:
         super().__init__(prefix, kind, **fields, status="in_progress")
-        self.text = ""
+        self.text = GrowingText()
         self._part = part
         self._place = {f"{part.field}_index": 0}
 
@@ -46,18 +47,18 @@ class SpokenItem(Item):
 
     def write(self, text: str, **more: Any) -> Iterator[Event]:
         """Append to the text."""
-        self.text += text
+        self.text.append(text)
         yield self._event(f"{self._part.events}.delta", **self._place, delta=text, **more)
 
     def _shown(self, **more: Any) -> JsonObject:
-        return {"type": self._part.kind, self._part.text: self.text, **more}
+        return {"type": self._part.kind, self._part.text: str(self.text), **more}
 
     def _closing(self) -> Iterator[Event]:
         yield from self._end(self._shown())
 
     def _end(self, shown: JsonObject, **more: Any) -> Iterator[Event]:
         self.value[self._part.field] = [shown]
-        yield self._event(f"{self._part.events}.done", **self._place, **{self._part.text: self.text}, **more)
+        yield self._event(f"{self._part.events}.done", **self._place, **{self._part.text: str(self.text)}, **more)
         yield self._event(f"{self._part.part_events}.done", **self._place, part=shown)
 
 
@@ -74,7 +75,7 @@ class ReasoningItem(SpokenItem):
 
     def _closing(self) -> Iterator[Event]:
         if self._seal:
-            self.value["encrypted_content"] = self._seal(self.text)
+            self.value["encrypted_content"] = self._seal(str(self.text))
         yield from super()._closing()
 
 
