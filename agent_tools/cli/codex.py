@@ -16,6 +16,7 @@ from agent_tools.cli import options as shared
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.live_output import notes
 from agent_tools.cli.options import PathOption, given, limit_options
+from agent_tools.cli.output_file import written
 from agent_tools.cli.until_stopped import run_until_stopped
 from agent_tools.errors import InvalidParams
 from agent_tools.machine.own_command import OWN_COMMAND
@@ -68,18 +69,18 @@ def _copied(folder: Path, diff: Path | None) -> Iterator[Path]:
         shutil.copytree(top / "a", top / "b", symlinks=True)
         yield top / "b"
         if diff:
-            _write_diff(top, diff)
+            _write_diff(top, diff, folder)
     except shutil.Error as exc:
         raise InvalidParams(f"{folder} cannot be copied: {exc.args[0][0][2]}. Leave out --read-only.") from exc
     finally:
         remove_tree(top)
 
 
-def _write_diff(top: Path, path: Path) -> None:
+def _write_diff(top: Path, path: Path, folder: Path) -> None:
     """Write a patch from the folder `a` to `b`, which code has changed; git runs without any configuration."""
     git, environment = str(shutil.which("git")), {"HOME": str(top), "GIT_CONFIG_NOSYSTEM": "1"}
     is_whole = False
-    with path.open("wb") as file, suppress(subprocess.TimeoutExpired):
+    with written(path, folder) as file, suppress(subprocess.TimeoutExpired):
         ran = subprocess.run([git, *_DIFF, "a", "b"], cwd=top, env=environment, stdout=file, timeout=DIFF_SECONDS)
         is_whole = ran.returncode <= 1
     if not is_whole:

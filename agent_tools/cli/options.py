@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args
 import click
 from click.core import ParameterSource
 
+from agent_tools.cli.output_file import written
 from agent_tools.engines.oci_runtime import Wall
 from agent_tools.engines.recipe import FLAVOURS
 from agent_tools.errors import InvalidParams
@@ -137,9 +138,10 @@ notebook_option = click.option(
 )
 
 
-def write_notebook(path: Path, notebook: Mapping[str, Any]) -> None:
-    """Write a notebook, as Jupyter does."""
-    path.write_text(json.dumps(notebook, ensure_ascii=False, indent=1) + "\n", "utf-8", "replace")
+def write_notebook(path: Path, notebook: Mapping[str, Any], work_dir: Path) -> None:
+    """Write a notebook, as Jupyter does. Code could write to `work_dir`."""
+    with written(path, work_dir) as file:
+        file.write(f"{json.dumps(notebook, ensure_ascii=False, indent=1)}\n".encode("utf-8", "replace"))
 
 
 def given(context: click.Context, for_servers: Collection[str] = ()) -> tuple[str, ...]:

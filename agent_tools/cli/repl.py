@@ -70,7 +70,7 @@ def repl(
         while (code := _read_block()) is not None:
             _obey(code, tool, timeout)
         if notebook:
-            write_notebook(notebook, tool.as_sandbox.notebook())
+            write_notebook(notebook, tool.as_sandbox.notebook(), tool.as_sandbox.workspace.path)
         if session and tool.sandbox and not save(session, tool):
             sys.exit(1)
 

@@ -80,7 +80,7 @@ def run(
             result, changed = _ran(tool, argv, stdin, timeout, as_json=as_json)
         folder = tool.as_sandbox.workspace.path
         if notebook:
-            write_notebook(notebook, _as_notebook(source, result, changed, folder))
+            write_notebook(notebook, _as_notebook(source, result, changed, folder), folder)
         reason = _reason(tool, result, timeout)
         if as_json:
             print(json.dumps(_as_json(result, changed, folder, reason or _last_line(result))))

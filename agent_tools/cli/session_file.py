@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from agent_tools.cli.live_output import notes
+from agent_tools.cli.output_file import read, written
 from agent_tools.errors import AgentToolsError
 from agent_tools.results.variables import VariablesReport
 from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -21,7 +20,7 @@ def resume(path: Path, tool: CodeInterpreter) -> None:
         ClickException: the file is not a session, its folder does not exist, or no sandbox could be started.
     """
     try:
-        with open(path, "rb") as file:
+        with read(path, tool.as_sandbox.workspace.path) as file:
             report = tool.load(file)
     except FileNotFoundError:
         if not path.absolute().parent.is_dir():
@@ -35,14 +34,10 @@ def resume(path: Path, tool: CodeInterpreter) -> None:
 
 def save(path: Path, tool: CodeInterpreter) -> bool:
     """Write a session to a file and replace its content; return whether it could be saved."""
-    unfinished = path.with_name(f".{path.name}.part")
     try:
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with written(path, tool.as_sandbox.workspace.path, mode=0o600) as file:
             report = tool.as_sandbox.save_to(file)
-        unfinished.replace(path)
     except (AgentToolsError, OSError) as exc:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
         notes.print(
             f"The session was not saved in {path}: {getattr(exc, 'strerror', None) or exc}", style="red", markup=False
         )

@@ -334,20 +334,31 @@ def replace(path: Path, name: str, chunks: Iterator[bytes], owner: tuple[int, in
     Raises:
         OSError: the disk is full, or a folder that is not empty has the name.
     """
+    with replacing(path, name, owner, 0o644) as file:
+        for chunk in chunks:
+            file.write(chunk)
+        file.flush()
+        return facts_of(file)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, name: str, owner: tuple[int, int], mode: int) -> Iterator[BinaryIO]:
+    """Open a new file that replaces the one of its name once it is written. Folders on the way are made.
+
+    Raises:
+        OSError: the disk is full, or a folder that is not empty has the name.
+    """
     with open_parent(path, name, make=True, owner=owner) as (fd, last):
         temporary = f".{uuid.uuid4().hex}.part"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            with os.fdopen(os.open(temporary, flags, 0o644, dir_fd=fd), "wb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
+            with os.fdopen(os.open(temporary, flags, mode, dir_fd=fd), "wb") as file:
+                yield file
                 file.flush()
                 if os.getuid() == 0:
                     os.fchown(file.fileno(), *owner)
-                facts = _facts(os.fstat(file.fileno()))
             _remove_empty_folder(fd, last, MAX_DEPTH)
             os.replace(temporary, last, src_dir_fd=fd, dst_dir_fd=fd)
-            return facts
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=fd)

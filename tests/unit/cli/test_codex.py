@@ -17,5 +17,5 @@ def test_a_comparison_that_takes_too_long_is_told(
     git.chmod(0o755)
     monkeypatch.setenv("PATH", str(work_dir), prepend=":")
     monkeypatch.setattr(codex, "DIFF_SECONDS", 0.1)
-    codex._write_diff(work_dir, work_dir / "changes.patch")
+    codex._write_diff(work_dir, work_dir / "changes.patch", work_dir)
     assert "not complete" in " ".join(capsys.readouterr().err.split())

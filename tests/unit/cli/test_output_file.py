@@ -1,0 +1,77 @@
+"""Files that commands write where code may have planted links."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agent_tools.cli.output_file import read, written
+
+
+@pytest.fixture
+def work_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (tmp_path / "precious").write_text("of the host")
+    return folder
+
+
+def write(path: Path, work_dir: Path) -> None:
+    with written(path, work_dir) as file:
+        file.write(b"new")
+
+
+@pytest.mark.parametrize("name", ["out.ipynb", "sub/out.ipynb"])
+def test_a_link_in_work_dir_is_replaced_and_not_followed(work_dir: Path, name: str) -> None:
+    path = work_dir / name
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to("/../" * 20 + str(work_dir.parent / "precious"))
+    write(path, work_dir)
+    assert (path.is_symlink(), path.read_text()) == (False, "new")
+    assert (work_dir.parent / "precious").read_text() == "of the host"
+    assert os.listdir(path.parent) == ["out.ipynb"]
+
+
+def test_a_folder_that_is_a_link_in_work_dir_is_refused(work_dir: Path) -> None:
+    (work_dir / "sub").symlink_to(work_dir.parent)
+    with pytest.raises(OSError, match="sub"):
+        write(work_dir / "sub" / "precious", work_dir)
+    assert (work_dir.parent / "precious").read_text() == "of the host"
+
+
+def test_work_dir_is_known_on_any_path_to_it(work_dir: Path) -> None:
+    (work_dir / "out").symlink_to(work_dir.parent / "precious")
+    (work_dir.parent / "mine").symlink_to(work_dir)
+    write(work_dir.parent / "mine" / "out", work_dir)
+    assert (work_dir.parent / "precious").read_text() == "of the host"
+    assert (work_dir / "out").read_text() == "new"
+
+
+def test_elsewhere_links_are_the_users_own(work_dir: Path) -> None:
+    (work_dir.parent / "newest").symlink_to("precious")
+    write(work_dir.parent / "newest", work_dir)
+    assert (work_dir.parent / "precious").read_text() == "new"
+    assert (work_dir.parent / "newest").is_symlink()
+    write(Path("/dev/null"), work_dir)
+    assert not Path("/dev/null").is_file()
+
+
+def test_what_fails_leaves_the_old_file(work_dir: Path) -> None:
+    path = work_dir / "out"
+    path.write_text("old")
+    with pytest.raises(TypeError), written(path, work_dir) as file:
+        file.writelines([b"half", None])  # type: ignore[list-item]
+    assert path.read_text() == "old"
+    assert os.listdir(work_dir) == ["out"]
+
+
+def test_a_session_is_not_read_through_a_link_in_work_dir(work_dir: Path) -> None:
+    (work_dir / "a.state").symlink_to(work_dir.parent / "precious")
+    with pytest.raises(FileNotFoundError), read(work_dir / "a.state", work_dir):
+        pass
+    for path in (work_dir.parent / "precious", work_dir / "own"):
+        (work_dir / "own").write_text("of the host")
+        with read(path, work_dir) as file:
+            assert file.read() == b"of the host"
