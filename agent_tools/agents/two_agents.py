@@ -53,9 +53,9 @@ class _TaskAgent(FnCallAgent):
 
     def task(self, text: str) -> str:
         """Have a task done in the conversation so far, and return the text of the answer."""
-        self.messages.append(Message(USER, text))
-        response = self.run_nonstream(self.messages)
-        self.messages += response
+        asked = Message(USER, text)
+        response = self.run_nonstream([*self.messages, asked])
+        self.messages += [asked, *response]
         return response[-1].text if response and response[-1].role == ASSISTANT else ""
 
     def _files(self, messages: Sequence[Message]) -> tuple[str, ...]:

@@ -52,8 +52,7 @@ def codex(context: click.Context, /, folder: Path, read_only: bool, diff: Path |
     named = str(folder.absolute())
     with _copied(folder, diff) if read_only else nullcontext(folder) as work_dir:
         cfg = shared.config(work_dir=work_dir, **options)
-        if not cfg.get("image"):
-            ensure_with_progress(Options.read(cfg).recipe)
+        ensure_with_progress(Options.read(cfg))
         with Sandbox(cfg) as sandbox:
             run_until_stopped(serve(sandbox, named))
 

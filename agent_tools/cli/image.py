@@ -19,6 +19,7 @@ from agent_tools.engines.docker.image_origin import origin_of
 from agent_tools.engines.recipe import FLAVOURS, Recipe, RecipeLike
 from agent_tools.limits import MIB
 from agent_tools.runtime.engine_lookup import DOCKER
+from agent_tools.sandbox.options import Options
 
 console = Console(stderr=True, highlight=False)
 
@@ -125,13 +126,13 @@ def rm(everything: bool) -> None:
             click.echo(f"removed {tag}")
 
 
-def ensure_with_progress(recipe: RecipeLike) -> None:
-    """Build a missing image, with progress; engines other than Docker get their images in other ways."""
-    if settings.engine() != DOCKER:
+def ensure_with_progress(options: Options) -> None:
+    """Build a sandbox's image if it is missing, with progress. Engines other than Docker get theirs in other ways."""
+    if options.image or (options.engine or settings.engine()) != DOCKER:
         return
     engine = DockerEngine()
-    if not engine.has_image(context.tag_for(recipe)):
-        _with_progress(engine, recipe, always=False)
+    if not engine.has_image(context.tag_for(options.recipe)):
+        _with_progress(engine, options.recipe, always=False)
 
 
 def _with_progress(engine: DockerEngine, recipe: RecipeLike, always: bool) -> None:

@@ -13,11 +13,10 @@ from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.live_output import notes
 from agent_tools.cli.options import PathOption, config, limit_options
-from agent_tools.engines.recipe import Recipe
 from agent_tools.extras import pip_install
 from agent_tools.jupyter.kernelspec import KernelSpec, is_plain, sandbox_config
 from agent_tools.jupyter.launcher import launch
-from agent_tools.sandbox.options import read_options
+from agent_tools.sandbox.options import Options, read_options
 
 FOLDERS = click.Choice(("cwd", "fresh"))
 _OUTPUTS = click.option(
@@ -58,7 +57,7 @@ def install(name: str, no_build: bool, others: tuple[str, ...], **options: Any) 
     if not spec.title.strip():
         raise click.UsageError("--title is empty: it is the name that people choose the kernel by.")
     if not no_build:
-        ensure_with_progress(_recipe(cfg))
+        ensure_with_progress(Options.read(cfg))
     where = sys.prefix if sys_prefix else prefix and str(prefix)
     click.echo(f"installed {spec.install(name, user=where is None, prefix=where)}")
 
@@ -100,7 +99,7 @@ def serve(host: str, port: int, token: str | None, others: tuple[str, ...], **op
     outputs = options.pop("outputs")
     cfg, given = {**config(**options), **read_options(others)}, token or settings.jupyter_token()
     spec = KernelSpec(cfg, "fresh", outputs=outputs)
-    ensure_with_progress(_recipe(cfg))
+    ensure_with_progress(Options.read(cfg))
     chosen = given or secrets.token_urlsafe(24)
     shown = "the one given" if given else chosen
     notes.print(f"http://{host}:{port}, token: {shown}", markup=False, soft_wrap=True)
@@ -108,7 +107,3 @@ def serve(host: str, port: int, token: str | None, others: tuple[str, ...], **op
         server.serve(server.ServerConfig(chosen, spec, host, port, **bounds))
     except OSError as exc:
         raise click.ClickException(f"{host}:{port} cannot be listened on: {exc.strerror or exc}.") from exc
-
-
-def _recipe(cfg: dict[str, Any]) -> Recipe:
-    return Recipe.read(*(cfg.get(name) for name in ("packages", "debian_packages", "flavour")))

@@ -17,6 +17,7 @@ from agent_tools.conformance.survey import Survey, survey_container, survey_sand
 from agent_tools.engines import context
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.volumes import read_volumes
+from agent_tools.sandbox.options import Options
 
 if TYPE_CHECKING:
     pass
@@ -29,7 +30,7 @@ def probe(container: str | None, as_json: bool, runtime: str | None = None, volu
     """Probe a fresh sandbox, or a running container, and print the findings. Return True if all promises held."""
     engine = DockerEngine()
     if container is None:
-        ensure_with_progress(())
+        ensure_with_progress(Options.read({}))
         survey = survey_sandbox(engine, context.tag_for(), runtime, read_volumes(volumes))
     else:
         survey = survey_container(engine, container)

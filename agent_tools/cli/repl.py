@@ -60,8 +60,7 @@ def repl(
     """
     history = MAX_HISTORY if notebook else 0
     with interpreter(**options, limits={"max_text_chars": MAX_TEXT_CHARS}, history=history) as tool, _history():
-        if not tool.options.image:
-            ensure_with_progress(tool.options.recipe)
+        ensure_with_progress(tool.options)
         if session:
             resume(session, tool)
         for staged in tool.stage(files):

@@ -73,8 +73,7 @@ def run(
     argv, stdin = _arguments(script, args, code), _stdin()
     source, stdin = _source(argv, stdin) if notebook else (b"", stdin)
     with interpreter(**options) as tool:
-        if not tool.options.image:
-            ensure_with_progress(tool.options.recipe)
+        ensure_with_progress(tool.options)
         _stage(tool, files)
         with _placed(tool, argv):
             result, changed = _ran(tool, argv, stdin, timeout, as_json=as_json)

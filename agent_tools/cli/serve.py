@@ -13,12 +13,12 @@ from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.live_output import notes
 from agent_tools.cli.options import SKILLS_OPTION, PathOption, api_key_option, pair, recipe_options, wall_options
 from agent_tools.containers.mount import Mount
-from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError
 from agent_tools.extras import pip_install
 from agent_tools.gateway.config import GatewayConfig, read_config
 from agent_tools.gateway.serving import run as gateway
 from agent_tools.runtime.engine_lookup import shared_runtime
+from agent_tools.sandbox.options import Options
 from agent_tools.wires import WIRES, mount_of
 
 
@@ -56,8 +56,8 @@ def serve(others: tuple[str, ...], print_settings: bool, wires: tuple[str, ...],
     runtime = shared_runtime()
     for problem in gateway.problems(config, runtime):
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
-    recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
-    threading.Thread(target=_prepare, args=(recipe,), name="image", daemon=True).start()  # /ready shows its progress
+    image = {name: getattr(config, name) for name in ("packages", "debian_packages", "flavour")}
+    threading.Thread(target=_prepare, args=(image,), name="image", daemon=True).start()  # /ready shows its progress
     gateway.serve(config, runtime, [*_mounts(), *map(_wire, dict.fromkeys(wires))], partial(_say_where, config))
 
 
@@ -67,9 +67,9 @@ def _say_where(config: GatewayConfig, port: int) -> None:
     notes.print(f"ready: {address}/ is a page to try it on; clients use {address}/v1", markup=False, soft_wrap=True)
 
 
-def _prepare(recipe: Recipe) -> None:
+def _prepare(image: dict[str, Any]) -> None:
     try:
-        ensure_with_progress(recipe)
+        ensure_with_progress(Options.read(image))
     except AgentToolsError as exc:
         notes.print(f"warning: {exc} Code cannot be run before that.", style="yellow", markup=False, soft_wrap=True)
 

@@ -44,8 +44,7 @@ def claude(
     if not key:
         raise click.UsageError("Set ANTHROPIC_ENVIRONMENT_KEY to the key of the environment.")
     cfg = shared.config(**options)
-    if not cfg.get("image"):
-        ensure_with_progress(Options.read(cfg).recipe)
+    ensure_with_progress(Options.read(cfg))
     made = ClaudeWorker(environment_id, key, sessions=sessions, seconds=seconds, keep=keep, files=files, options=cfg)
     notes.print(f"worker: {sessions} sessions at once; Ctrl-C ends it", style="dim", markup=False)
     if not run_until_stopped(made.run()):

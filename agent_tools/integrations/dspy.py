@@ -66,7 +66,6 @@ class AgentToolsInterpreter:
     ) -> None:
         self._tools = dict(tools or {})
         self.output_fields = output_fields
-        self._defined: tuple[object, ...] = ()
         self._submitted: list[Any] = []
         self.sandbox = Sandbox(cfg, hostcalls={"dspy_tool": self._call, "dspy_submit": self._submit})
 
@@ -93,8 +92,7 @@ class AgentToolsInterpreter:
         """
         _check(code)
         try:
-            self._define()
-            self._set(variables or {})
+            self._define(variables or {})
             self._submitted.clear()
             execution = self.sandbox.run_code(code)
         except (AgentToolsError, OSError) as exc:
@@ -104,24 +102,20 @@ class AgentToolsInterpreter:
         _raise_error(execution)
         return execution.stdout + execution.shown or None
 
-    def _define(self) -> None:
-        """Define SUBMIT and the tools, when there are others than before."""
-        names = [field["name"] for field in self.output_fields or ()]
-        wanted = (tuple(names), tuple(self._tools))
-        if wanted == self._defined:
-            return
-        tools = [DEFINE_TOOL.format(name=name) for name in self._tools]
-        _raise_error(self.sandbox.run_code("".join([DEFINE_SUBMIT.format(names=names), *tools])))
-        self._defined = wanted
+    def _define(self, variables: dict[str, Any]) -> None:
+        """Define SUBMIT, the tools and variables, before each execution: what was defined before may be lost.
 
-    def _set(self, variables: dict[str, Any]) -> None:
-        """Set variables by way of a file: a context can be larger than a cell may be."""
+        Variables go by way of a file: a context can be larger than a cell may be.
+        """
+        names = [field["name"] for field in self.output_fields or ()]
+        code = [DEFINE_SUBMIT.format(names=names), *(DEFINE_TOOL.format(name=name) for name in self._tools)]
         if variables:
             try:
                 self.sandbox.write_file(VARIABLES, json.dumps(variables))
             except (TypeError, ValueError) as exc:
                 raise CodeInterpreterError(f"A variable is no JSON value: {exc}") from exc
-            _raise_error(self.sandbox.run_code(SET_VARIABLES))
+            code.append(SET_VARIABLES)
+        _raise_error(self.sandbox.run_code("".join(code)))
 
     async def _call(self, payload: dict[str, Any]) -> Any:
         tool = self._tools[payload["name"]]

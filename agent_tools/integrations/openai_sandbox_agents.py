@@ -34,6 +34,8 @@ def without(archive: IO[bytes], skipped: AbstractSet[PurePosixPath], kept: IO[by
                 old.members = []  # type: ignore[attr-defined]  # it would keep them all
                 if len(member.name) > MAX_NAME or len(member.linkname) > MAX_NAME:
                     raise FileRejected("The workspace's archive has a path that no file can have.")
+                if member.issparse():  # its holes would cost the host their size
+                    raise FileRejected("The workspace's archive has a sparse file.")
                 path = PurePosixPath(member.name)
                 if skipped.isdisjoint({path, *path.parents}):
                     new.addfile(_plain(member), old.extractfile(member) if member.isreg() else None)
@@ -151,7 +153,7 @@ class AgentToolsSandboxSession(BaseSandboxSession):
         except SandboxGone as exc:
             raise ExecTransportError(command=command, cause=exc, message=str(exc), retryable=False) from exc
         if done.timed_out:
-            raise ExecTimeoutError(command=command, timeout_s=timeout)
+            raise ExecTimeoutError(command=command, timeout_s=timeout or COMMAND_TIMEOUT)
         note = b"\n[of the output, the last bytes alone are here]\n" if done.truncated else b""
         return ExecResult(stdout=done.stdout, stderr=done.stderr + note, exit_code=done.exit_code)
 

@@ -95,13 +95,14 @@ class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem
         if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
             raise ValueError("timeout must be a positive finite number or None.")
         await self.working_dir()
+        timeout = timeout or TIMEOUT
         try:
-            done = await self.sandbox.run_command(command, env=env, timeout=timeout or TIMEOUT)
+            done = await self.sandbox.run_command(command, env=env, timeout=timeout)
         except SandboxGone as exc:
             raise WorkspaceUnavailableError(str(exc)) from exc
         stdout, stderr = done.texts
         if done.timed_out:
-            raise WorkspaceTimeoutError(f"The command ran longer than {timeout} s.", stdout=stdout, stderr=stderr)
+            raise WorkspaceTimeoutError(f"The command ran longer than {timeout:g} s.", stdout=stdout, stderr=stderr)
         if done.truncated:
             raise WorkspaceOutputLimitError("Too much output.", limit=len(done.stdout), stdout=stdout, stderr=stderr)
         return CommandResult(exit_code=done.exit_code, stdout=stdout, stderr=stderr)

@@ -74,7 +74,7 @@ class AgentToolsSandbox(Sandbox):
             process.kill()
         stdout, stderr = done.texts
         if done.timed_out:
-            raise SandboxTimeoutError(timeout, stdout, stderr)
+            raise SandboxTimeoutError(timeout or done.duration, stdout, stderr)
         yield ExecutionResult(exit_code=done.exit_code, stdout=stdout, stderr=stderr)
 
     async def execute_code_streaming(

@@ -90,7 +90,7 @@ class ResponseReader:
                 yield TextDelta(_text(event, "text"), _tokens(event))
             case "response.refusal.done" if not self._has_spoken and event["refusal"]:
                 yield RefusalDelta(_text(event, "refusal"))
-            case "response.function_call_arguments.delta":
+            case "response.function_call_arguments.delta" if event["output_index"] in self._calls:
                 index, text = self._calls[event["output_index"]].index, _text(event, "delta")
                 self._written.setdefault(index, []).append(text)
                 yield ArgumentsDelta(index, text)

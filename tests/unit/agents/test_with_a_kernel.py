@@ -14,6 +14,7 @@ import pytest
 from agent_tools.agents import Assistant, Cancel, FileAccessAgent, PythonExecAgent, ReActChat, TwoAgents
 from agent_tools.agents.steps import CallDone, CallReady
 from agent_tools.agents.turn.loop import ToolLoop
+from agent_tools.errors import ModelError
 from agent_tools.limits import MIB
 from agent_tools.messages import FIGURES, USER, Message
 from agent_tools.models import OpenAIModel
@@ -188,6 +189,17 @@ def test_the_first_cannot_run_code(tool: CodeInterpreter, data: Path) -> None:
     assert [each["function"]["name"] for each in model.asked[0].tools] == ["file_access"]
     assert not Path(tool.work_dir, "ran").exists()
     assert tool.sandbox is None
+
+
+def test_a_task_that_failed_is_in_no_later_conversation(tool: CodeInterpreter) -> None:
+    class Away:
+        def reply(self, *_: Any) -> Any:
+            raise ModelError("The model's server does not answer.")
+
+    agent = PythonExecAgent(Away(), tool)
+    with pytest.raises(ModelError):
+        agent.task("What is six times seven?")
+    assert agent.messages == []
 
 
 def test_the_second_cannot_see_the_host(tool: CodeInterpreter, data: Path) -> None:

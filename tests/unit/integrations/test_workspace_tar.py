@@ -52,3 +52,15 @@ def test_a_path_that_no_file_can_have_is_refused() -> None:
     made.seek(0)
     with pytest.raises(FileRejected, match="no file can have"):
         without(made, SKIPPED, io.BytesIO())
+
+
+def test_a_sparse_file_is_refused() -> None:
+    """Its size is free in the archive, and would be the host's in a copy."""
+    member = tarfile.TarInfo("hole")
+    member.type, member.size = tarfile.GNUTYPE_SPARSE, 512
+    head = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    head[386:410] = b"00000000000\0" + b"00000001000\0"  # where its data are
+    head[483:495] = b"77777777777\0"  # the size with the holes
+    head[148:156] = b"%06o\0 " % sum(head[:148] + b" " * 8 + head[156:512])
+    with pytest.raises(FileRejected, match="sparse"):
+        without(io.BytesIO(bytes(head) + bytes(512) + bytes(1024)), SKIPPED, io.BytesIO())

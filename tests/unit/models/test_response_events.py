@@ -232,3 +232,8 @@ def test_encrypted_reasoning_is_kept_with_what_comes_after_it(is_whole: bool) ->
         "c3": {"reasoning_items": (encrypted(4),)},
     }
     assert found[-1] == Finish("tool_calls", {"reasoning_items": (encrypted(1), encrypted(2))})
+
+
+def test_arguments_of_a_call_that_was_not_announced_come_with_its_end() -> None:
+    early = event("function_call_arguments.delta", output_index=2, delta='{"code"')
+    assert [each for each in read([early, item("done", 2, CALL), END]) if each in CALLED] == CALLED
