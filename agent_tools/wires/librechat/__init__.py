@@ -228,7 +228,7 @@ async def _programmatic(
         script: StartedScript = call.wire.processes.find((call.owner,), continuation_token, missing).label
         if not script.lines.calls:
             raise HTTPException(404, missing)
-        await script.send_results([each.model_dump() for each in tool_results or []])
+        await script.send_results(tool_results or [])
     else:
         if lang != "py":
             raise HTTPException(400, f"{lang} cannot call tools here: use py.")
@@ -254,7 +254,7 @@ async def _script(
         (call.owner, session),
         container,
         pace=AHEAD,
-        **program(SOURCE, given, code),
+        **await aside(program, SOURCE, given, code),
         timeout=LONGEST,
         max_output=2 * MAX_LINE,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from io import StringIO
@@ -107,11 +107,12 @@ class StartedScript:
             return self._failed("Time limit exceeded" if result.timed_out else code)
         return {**self._printed("completed"), "files": await aside(self.files)}
 
-    async def send_results(self, results: list[dict[str, Any]]) -> None:
+    async def send_results(self, results: Sequence[BaseModel]) -> None:
         """Send the answers of tools to the script."""
         self.lines.calls = []
+        line = await aside(lambda: json.dumps([each.model_dump() for each in results]).encode() + b"\n")
         with suppress(BrokenPipeError):  # it has ended, as `go_on` says
-            await self.thing.it.write_stdin(json.dumps(results).encode() + b"\n", TYPING_SECONDS)
+            await self.thing.it.write_stdin(line, TYPING_SECONDS)
 
     def _failed(self, why: str) -> dict[str, Any]:
         self.thing.it.kill()
