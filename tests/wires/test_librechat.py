@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -132,35 +133,37 @@ def test_scripts_call_tools_of_the_client(served: Served) -> None:
     assert here.post("/exec/programmatic", json={"continuation_token": token}).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("code", "error", "stderr"),
-    [
-        ("1 / 0", "Sandbox exited with code 1", "ZeroDivisionError"),
-        ("await get_weather(city=1)", "Sandbox exited with code 1", "no such city"),
-        ("import sys; sys.exit(7)", "Sandbox exited with code 7", ""),
-        ("import time; time.sleep(600)", "Time limit exceeded", ""),
-        ("import os; os.write(3, b'nonsense\\n')", "stdout length exceeded", ""),
-        ("import os; os.write(1, b'raw')", None, "raw"),
-    ],
-)
-def test_scripts_that_fail_say_how(served: Served, code: str, error: str | None, stderr: str) -> None:
+def test_scripts_that_fail_say_how(served: Served) -> None:
     here = client(served)
-    told = run(here, code, path="/exec/programmatic", tools=TOOLS, timeout=3_000)
-    if told["status"] == "tool_call_required":
-        failed = [{"call_id": told["tool_calls"][0]["id"], "is_error": True, "error_message": "no such city"}]
-        given = {"continuation_token": told["continuation_token"], "tool_results": failed}
-        told = here.post("/exec/programmatic", json=given).json()
-    assert (told["status"], told.get("error")) == ("error" if error else "completed", error)
-    assert stderr in told["stderr"]
+    session = run(here, "1")["session_id"]
+    for code, error, stderr, timeout in (
+        ("1 / 0", "Sandbox exited with code 1", "ZeroDivisionError", None),
+        ("await get_weather(city=1)", "Sandbox exited with code 1", "no such city", None),
+        ("import sys; sys.exit(7)", "Sandbox exited with code 7", "", None),
+        ("import time; time.sleep(600)", "Time limit exceeded", "", 1_000),
+        ("import os; os.write(3, b'nonsense\\n')", "stdout length exceeded", "", None),
+        ("import os; os.write(1, b'raw')", None, "raw", None),
+    ):
+        told = run(here, code, path="/exec/programmatic", tools=TOOLS, timeout=timeout, session_id=session)
+        if told["status"] == "tool_call_required":
+            failed = [{"call_id": told["tool_calls"][0]["id"], "is_error": True, "error_message": "no such city"}]
+            given = {"continuation_token": told["continuation_token"], "tool_results": failed}
+            told = here.post("/exec/programmatic", json=given).json()
+        assert (told["status"], told.get("error")) == ("error" if error else "completed", error), code
+        assert stderr in told["stderr"]
 
 
 def test_a_client_that_leaves_ends_its_code(served: Served) -> None:
     here = client(served)
     session = run(here, "1")["session_id"]
     code = "import time; time.sleep(600)"
-    for path, lang in (("/exec", "py"), ("/exec", "bash"), ("/exec/programmatic", "py")):
+
+    def leave(path: str, lang: str) -> None:
         given = {"lang": lang, "code": "sleep 600" if lang == "bash" else code, "session_id": session, "tools": TOOLS}
         with pytest.raises(httpx.ReadTimeout):
             here.post(path, json={**given, "timeout": 600_000}, timeout=4)
+
+    with ThreadPoolExecutor(3) as clients:
+        list(clients.map(leave, ("/exec", "/exec", "/exec/programmatic"), ("py", "bash", "py")))
     until(lambda: not any(served.running.values()))
     assert run(here, "print('alive')", session_id=session)["stdout"] == "alive\n"
