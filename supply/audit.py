@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCKS = (
     ROOT / "docker" / "requirements.lock",
     *(ROOT / "docker" / "flavours" / f"{flavour}.lock" for flavour in ("newest", "full", "agent", "office")),
-    ROOT / "requirements" / "host.lock",
+    ROOT / "host.lock",
 )
 SERVICES = (("pypi",), ("osv",))
 SECONDS = 600  # one service may take for one lock

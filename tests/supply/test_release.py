@@ -108,7 +108,7 @@ def test_sdist_and_wheel_carry_the_licences_of_all_that_they_ship(tmp_path: Path
     shipped = {"LICENSE", "fonts/LICENSE-Apache-2.0.txt", "fonts/LICENSE-OFL-1.1.txt"}
     assert shipped <= in_sdist
     assert {f"licenses/{name}" for name in shipped} <= in_wheel
-    assert {"requirements/host.lock", "docker/requirements.lock"} <= in_sdist
+    assert {"host.lock", "docker/requirements.lock"} <= in_sdist
 
 
 def test_the_notes_of_a_release_are_its_section_of_the_changelog() -> None:

@@ -38,7 +38,7 @@ def test_the_bill_of_an_image_is_valid_and_names_packages_as_scanners_do() -> No
 
 
 def test_the_bill_of_the_host_is_valid_and_complete(tmp_path: Path) -> None:
-    lock, bill = ROOT / "requirements" / "host.lock", tmp_path / "host.cdx.json"
+    lock, bill = ROOT / "host.lock", tmp_path / "host.cdx.json"
     command = [sys.executable, "-m", "cyclonedx_py", "requirements", str(lock), "--spec-version", "1.6"]
     subprocess.run([*command, "--no-validate", "--output-file", str(bill)], check=True, capture_output=True)
     assert fits_schema(bill.read_text())
