@@ -50,6 +50,16 @@ def test_a_result_that_is_missing_unknown_or_there_twice_ends_no_other_call() ->
     assert asked == [3, 2]
 
 
+def test_threads_with_loops_of_their_own_call_tools() -> None:
+    code = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "with ThreadPoolExecutor(4) as threads:\n"
+        "    print(*threads.map(lambda city: asyncio.run(get_weather(city=city)), range(40)))"
+    )
+    printed, asked, errors = run(code, *[answers(range(40), result=1)] * 40)
+    assert (printed.split(), sum(asked), errors) == (["1"] * 40, 40, "")
+
+
 def test_arguments_that_are_no_json_fail_in_the_code() -> None:
     code = (
         "for bad in ({(1, 2): 3}, float('nan')):\n"

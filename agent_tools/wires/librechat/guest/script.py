@@ -23,14 +23,14 @@ MOST = 200  # calls that are asked for together
 NO_ANSWER = {"is_error": True, "error_message": "There is no result of this call."}
 
 out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
-out_lock = threading.Lock()
+writing, asking = threading.Lock(), threading.Lock()
 numbers = count()
 calls: list[tuple[str, str, asyncio.Future[Any]]] = []  # to be asked for: ids, JSON
 
 
 def say(line: str) -> None:
     """Write a line."""
-    with out_lock:
+    with writing:
         out.write(f"{line}\n")
         out.flush()
 
@@ -40,26 +40,31 @@ async def call(name: str, /, **given: Any) -> Any:
     loop, id_ = asyncio.get_running_loop(), f"call_{next(numbers):03}"
     line = json.dumps({"id": id_, "name": name, "input": given}, default=str, allow_nan=False)
     calls.append((id_, line, future := loop.create_future()))
-    if len(calls) == 1:
-        loop.call_soon(loop.call_soon, ask)  # after other calls that have begun at the same time
+    loop.call_soon(loop.call_soon, ask)  # after other calls that have begun at the same time
     return await future
 
 
 def ask() -> None:
-    """Ask for all calls, and wait for their answers."""
-    while calls:
-        asked = calls[:MOST]
-        del calls[: len(asked)]
-        say('{"calls": [' + ", ".join(line for _, line, _ in asked) + "]}")
-        answers = {each["call_id"]: each for each in json.loads(sys.stdin.readline())}
-        for id_, _, future in asked:
-            answer = answers.get(id_, NO_ANSWER)
-            if future.done():  # the code no longer waits for it
-                continue
-            if answer.get("is_error"):
-                future.set_exception(RuntimeError(answer.get("error_message") or "The tool failed."))
-            else:
-                future.set_result(answer.get("result"))
+    """Ask for all calls, if there are some, and wait for their answers. Threads with their own loops take turns."""
+    with asking:
+        while calls:
+            asked = calls[:MOST]
+            del calls[: len(asked)]
+            say('{"calls": [' + ", ".join(line for _, line, _ in asked) + "]}")
+            answers = {each["call_id"]: each for each in json.loads(sys.stdin.readline())}
+            for id_, _, future in asked:
+                if not future.done():  # the code still waits for it
+                    future.get_loop().call_soon_threadsafe(settle, future, answers.get(id_, NO_ANSWER))
+
+
+def settle(future: asyncio.Future[Any], answer: dict[str, Any]) -> None:
+    """End a call."""
+    if future.done():
+        return
+    if answer.get("is_error"):
+        future.set_exception(RuntimeError(answer.get("error_message") or "The tool failed."))
+    else:
+        future.set_result(answer.get("result"))
 
 
 class ScriptStdout(io.TextIOBase):
