@@ -14,7 +14,7 @@ import posixpath
 import secrets
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -59,20 +59,13 @@ Files = dict[str, str | None]
 T = TypeVar("T")
 
 
-class _Shared:
-    """The scripts of one key that share a container: how many may run at once, and how many there were."""
-
-    def __init__(self) -> None:
-        self.places = asyncio.Semaphore(SHARED)
-        self.scripts = 0
-
-
 class _Wire:
     """The places where scripts run. For one event loop."""
 
     def __init__(self, containers: Containers[Any]) -> None:
         self.containers = containers
-        self._shared: defaultdict[str, _Shared] = defaultdict(_Shared)  # by owner
+        self._shared = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(SHARED))  # by owner
+        self._scripts = Counter[str]()  # that shared a container, by owner
         self._ends: set[asyncio.Task[None]] = set()
 
     async def run(self, call: WireRequest, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T | None:
@@ -81,10 +74,9 @@ class _Wire:
         return await while_connected(call.request, run(call.owner, work, cancel))
 
     async def _run_in_shared(self, owner: str, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T:
-        shared = self._shared[owner]
-        shared.scripts += 1
-        name = f"shared-{shared.scripts // SHARED_SCRIPTS}"
-        async with shared.places:
+        self._scripts[owner] += 1
+        name = f"shared-{self._scripts[owner] // SHARED_SCRIPTS}"
+        async with self._shared[owner]:
             return await in_thread(partial(self._in_shared, owner, name, work), cancel)
 
     async def _run_alone(self, owner: str, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T:

@@ -219,21 +219,19 @@ def _described(call: E2BRequest, box: E2BSandbox) -> dict[str, Any]:
     """Return the fields that a client needs to use a sandbox. Its token is the key of the request."""
     key, host = call.request.headers.get("x-api-key"), call.request.headers.get("host", "")
     return {
-        "templateID": box.state.template,
-        "sandboxID": box.id,
-        "clientID": "agent-tools",
-        "envdVersion": VERSION,
+        **_ids(box),
         "domain": host.removeprefix("api.") if host.startswith("api.") else None,
         **({"envdAccessToken": key, "trafficAccessToken": key} if key else {}),
     }
 
 
+def _ids(box: E2BSandbox) -> dict[str, str]:
+    return {"templateID": box.state.template, "sandboxID": box.id, "clientID": "agent-tools", "envdVersion": VERSION}
+
+
 def _info(call: E2BRequest, box: E2BSandbox) -> dict[str, Any]:
     return {
-        "templateID": box.state.template,
-        "sandboxID": box.id,
-        "clientID": "agent-tools",
-        "envdVersion": VERSION,
+        **_ids(box),
         "startedAt": _at(box.row.created_at),
         "endAt": _at(box.state.ends),
         "state": "paused" if box.state.is_paused else "running",
