@@ -19,7 +19,7 @@ import logging
 import os
 import selectors
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -125,6 +125,34 @@ class EventLoop(LoopThread):
         super()._run()
         for helpers in self._helpers.values():
             helpers.shutdown(wait=False, cancel_futures=True)
+
+
+class Watched:
+    """The descriptors that a member waits for; the loop is told of changes alone. It does not know its member."""
+
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
+        self._events: dict[int, int] = {}  # by descriptor
+
+    def want(self, wanted: Mapping[int, int], member: Member) -> None:
+        """Have a member wait for these events, by descriptor, and for nothing else."""
+        for descriptor in self._events.keys() - wanted.keys():
+            self.forget(descriptor)
+        for descriptor, events in wanted.items():
+            known = self._events.get(descriptor)
+            if known != events:
+                self._loop.watch(descriptor, events, member, is_new=known is None)
+                self._events[descriptor] = events
+
+    def forget(self, descriptor: int) -> None:
+        """Wait no more for a descriptor, which may be closed then."""
+        if self._events.pop(descriptor, None) is not None:
+            self._loop.forget(descriptor)
+
+    def forget_all(self) -> None:
+        """Wait for nothing."""
+        for descriptor in list(self._events):
+            self.forget(descriptor)
 
 
 class _Place:

@@ -33,7 +33,7 @@ from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError, HostFull, InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.machine.background import start_thread
-from agent_tools.machine.event_loop import READ, WRITE, EventLoop, join, leave
+from agent_tools.machine.event_loop import READ, WRITE, EventLoop, Watched, join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.machine.owner import NAME_LABEL, Owner
 from agent_tools.version import __version__
@@ -255,7 +255,7 @@ class StreamCarrier:
         self._waiting = (bytearray(), bytearray())  # by the side that they are for
         self._lock = threading.RLock()
         self._loop: EventLoop | None = None
-        self._watched: dict[int, int] = {}  # events, by descriptor
+        self._watched: Watched | None = None
         self._is_new = True
         self._guest_ended = self._has_ended = False
         abandon_after_fork(self)
@@ -266,8 +266,9 @@ class StreamCarrier:
             if self._has_ended:
                 return
             self._loop = join(self)
+            self._watched = Watched(self._loop)
             try:
-                self._watch()
+                self._watched.want(self._wanted(), self)
             except OSError:
                 self.fail()
 
@@ -278,7 +279,8 @@ class StreamCarrier:
                 return False
             try:
                 has_more = self._step()
-                self._watch()
+                if self._watched:
+                    self._watched.want(self._wanted(), self)
             except (OSError, EOFError):
                 self.fail()
                 return False
@@ -290,8 +292,8 @@ class StreamCarrier:
             if self._has_ended:
                 return
             self._has_ended = True
-            for descriptor in list(self._watched):
-                self._forget(descriptor)
+            if self._watched:
+                self._watched.forget_all()
             if self._guest_ended:
                 self._caller.say_goodbye()
             self._caller.close()
@@ -325,7 +327,7 @@ class StreamCarrier:
             raise EOFError
         return has_more and all(len(waiting) < MAX_WAITING for waiting in self._waiting)
 
-    def _watch(self) -> None:
+    def _wanted(self) -> dict[int, int]:
         wanted: dict[int, int] = {}
         for side, waiting, others in zip(self._sides, self._waiting, reversed(self._waiting)):
             if side is not self._caller and self._guest_ended:
@@ -334,18 +336,7 @@ class StreamCarrier:
                 wanted[side.fileno()] = wanted.get(side.fileno(), 0) | READ
             if waiting or self._is_new:  # what TLS has read on already makes no descriptor ready
                 wanted[side.writer()] = wanted.get(side.writer(), 0) | WRITE
-        for descriptor in self._watched.keys() - wanted.keys():
-            self._forget(descriptor)
-        for descriptor, events in wanted.items():
-            known = self._watched.get(descriptor)
-            if known != events and self._loop:
-                self._loop.watch(descriptor, events, self, is_new=known is None)
-                self._watched[descriptor] = events
-
-    def _forget(self, descriptor: int) -> None:
-        self._watched.pop(descriptor, None)
-        if self._loop:
-            self._loop.forget(descriptor)
+        return wanted
 
 
 def _taken(side: LinkStdio | Stdio, into: bytearray) -> bool:

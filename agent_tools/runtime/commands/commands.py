@@ -15,7 +15,7 @@ from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
 from agent_tools.guest.wire.commands import CommandError, Spec
 from agent_tools.guest.wire.sockets import await_either, await_input
 from agent_tools.limits import MIB, Limits
-from agent_tools.machine.event_loop import READ, WRITE, join, leave
+from agent_tools.machine.event_loop import READ, WRITE, Watched, join, leave
 from agent_tools.machine.rounds import rounds
 from agent_tools.results.commands import CommandResult, OnOutput
 from agent_tools.runtime.commands.process import CHUNK_BYTES, LOST, Drive, Process, terminal_size
@@ -194,12 +194,12 @@ class BackgroundCommand:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._lock = threading.RLock()
-        self._events = 0  # watched by the loop
         try:
             self._loop = join(self)
         except RuntimeError:  # no thread can be started
             process.kill()
             raise
+        self._watched = Watched(self._loop)
         if process.deadline is not None:
             rounds().add(self)
         process.set_drive(replace(process.drive, rouse=self.watch, forget=self._forget))
@@ -210,13 +210,8 @@ class BackgroundCommand:
         """Watch the socket for the events that the command waits for now. For any thread."""
         with self._lock:
             events = (0 if self._process.is_ahead else READ) | (WRITE if self._process.has_more_to_say else 0)
-            if self._process.is_over or events == self._events:
-                return
-            if events:
-                self._loop.watch(self._process.fileno(), events, self, is_new=not self._events)
-            else:
-                self._loop.forget(self._process.fileno())
-            self._events = events
+            if not self._process.is_over:
+                self._watched.want({self._process.fileno(): events} if events else {}, self)
 
     def advance(self, ready: set[int]) -> bool:
         """Advance the command. Called in the loop's thread."""
@@ -239,8 +234,7 @@ class BackgroundCommand:
     def _forget(self) -> None:
         """Stop watching: the socket is about to be closed."""
         with self._lock:
-            if self._events:
-                self._loop.forget(self._process.fileno())
+            self._watched.forget_all()
 
     def _end(self) -> None:
         rounds().remove(self)

@@ -25,7 +25,7 @@ from agent_tools.engines.engine import Stdio, StreamLost
 from agent_tools.guest.wire.mux import MAX_OUT, Mux, MuxError
 from agent_tools.guest.wire.words import MAX_WORDS, Ready, read_report
 from agent_tools.machine.background import start_thread
-from agent_tools.machine.event_loop import READ, WRITE, join, leave
+from agent_tools.machine.event_loop import READ, WRITE, Watched, join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.runtime.transport.datagram_pair import DatagramSocket
 
@@ -57,9 +57,7 @@ class Relay:
         self._stdio = stdio
         self._words = words
         self._note_lost = note_lost
-        self._mux = WatchedMux(self._forget)
         self._lock = threading.RLock()  # guards the mux and what is watched, and is never held while waiting
-        self._watched: dict[int, int] = {}  # events, by descriptor
         self._has_more = False
         self._is_new = True  # nothing was heard yet; what the stdio has read on already makes no descriptor ready
         self._is_ended = False
@@ -67,11 +65,13 @@ class Relay:
         self._ended = threading.Event()
         self._hanging_up = threading.RLock()
         words.setblocking(False)
-        abandon_after_fork(self)
         self._loop = join(self)
+        self._watched = Watched(self._loop)
+        self._mux = WatchedMux(self._watched.forget)
+        abandon_after_fork(self)
         try:
             with self._lock:
-                self._watch()
+                self._watched.want(self._wanted(), self)
         except OSError:
             leave(self._loop, self)
             raise
@@ -92,7 +92,7 @@ class Relay:
                 end.close()
                 return
             self._mux.open(channel, end)
-            self._watch()
+            self._watched.want(self._wanted(), self)
 
     def close(self) -> None:
         """Hang up, which ends the sandbox."""
@@ -105,7 +105,7 @@ class Relay:
             with self._lock:
                 if not self._is_ended:
                     self._exchange(ready)
-                    self._watch()
+                    self._watched.want(self._wanted(), self)
                 return self._has_more and not self._is_ended
         except (OSError, MuxError) as exc:
             if isinstance(exc, StreamLost):
@@ -125,8 +125,7 @@ class Relay:
                 return False
             self._is_ended = True
             self._mux.close_all()
-            for descriptor in list(self._watched):
-                self._forget(descriptor)
+            self._watched.forget_all()
             self._words.close()  # the lifeline sees the end
         leave(self._loop, self)
         self._ended.set()
@@ -135,17 +134,6 @@ class Relay:
     def _hang_up(self) -> None:
         with self._hanging_up:
             self._stdio.close()
-
-    def _watch(self) -> None:
-        """Have the loop watch what is to be waited for now, and nothing else."""
-        wanted = self._wanted()
-        for descriptor in self._watched.keys() - wanted.keys():
-            self._forget(descriptor)
-        for descriptor, events in wanted.items():
-            known = self._watched.get(descriptor)
-            if known != events:
-                self._loop.watch(descriptor, events, self, is_new=known is None)
-                self._watched[descriptor] = events
 
     def _wanted(self) -> dict[int, int]:
         readers, writers = self._mux.wants()
@@ -160,10 +148,6 @@ class Relay:
             for end in wanted:
                 events[end.fileno()] = events.get(end.fileno(), 0) | mask
         return events
-
-    def _forget(self, descriptor: int) -> None:
-        if self._watched.pop(descriptor, None) is not None:
-            self._loop.forget(descriptor)
 
     def _exchange(self, ready: set[int]) -> None:
         if self._has_more or self._is_new or self._stdio.fileno() in ready:
