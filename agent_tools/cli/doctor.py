@@ -7,7 +7,6 @@ import platform
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -32,10 +31,6 @@ from agent_tools.runtime.runtime import Runtime, docker_runtime
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.code_interpreter import CodeInterpreter
 from agent_tools.version import __version__
-
-if TYPE_CHECKING:
-    from agent_tools.runtime.runtime import Runtime
-
 
 _STYLE_OF = {"ok": "green", "warn": "yellow", "fail": "red"}
 

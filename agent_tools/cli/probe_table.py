@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -18,10 +17,6 @@ from agent_tools.engines import context
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.volumes import read_volumes
 from agent_tools.sandbox.options import Options
-
-if TYPE_CHECKING:
-    pass
-
 
 _STYLES = {"held": "green", "open": "bold red", "unknown": "yellow", "info": "cyan"}
 

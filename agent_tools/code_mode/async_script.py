@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_tools.code_mode.script import Event, Script
 from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread
-
-if TYPE_CHECKING:
-    pass
 
 
 class AsyncScript:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_tools.runtime.host_calls.function import Keywords
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

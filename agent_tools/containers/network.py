@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import NetworkRefused
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import InvalidParams
-
-if TYPE_CHECKING:
-    pass
 
 
 def check_network(domains: Sequence[str], config: ContainersConfig) -> str:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.recipe import Recipe
 from agent_tools.engines.volumes import GUEST_VOLUMES
 from agent_tools.runtime.engine_lookup import describe
-
-if TYPE_CHECKING:
-    pass
 
 
 def contents(config: ContainersConfig) -> str:

@@ -7,7 +7,6 @@ import logging
 import socket
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.jupyter.connection import ConnectionInfo
@@ -17,9 +16,6 @@ from agent_tools.jupyter.wire import BadRequest, SignedFrames
 from agent_tools.runtime.session.raw_kernel import RawKernel, raw_kernel
 from agent_tools.runtime.session.session import Session
 from agent_tools.sandbox.audit import AuditLog
-
-if TYPE_CHECKING:
-    pass
 
 PRELUDE = "get_ipython().serve_notebook(is_plain={})"
 DIED, ENDED = 1, 0  # exit codes

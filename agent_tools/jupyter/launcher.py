@@ -11,15 +11,10 @@ import signal
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.served_kernel import ServedKernel
 from agent_tools.sandbox.options import Config
-
-if TYPE_CHECKING:
-    pass
-
 
 CHECK_SECONDS = 0.1  # seconds between two checks whether the kernel, or the parent process, has ended
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.runtime.session.session import Session, fork
 from agent_tools.sandbox.opening import Opening
-
-if TYPE_CHECKING:
-    pass
 
 
 class ForkedOpening(Opening):

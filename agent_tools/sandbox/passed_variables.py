@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import keyword
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_tools.errors import InvalidParams
-
-if TYPE_CHECKING:
-    pass
 
 
 def assignments(variables: Mapping[str, Any]) -> str:

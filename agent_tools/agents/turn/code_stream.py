@@ -40,11 +40,9 @@ class CodeStream:
     """Takes the pieces of a call's arguments, and returns the pieces of the code in them.
 
     The pieces joined are always a beginning of the code, and the whole code together with the result of `finish`.
-    `key` is the name of the code in the object.
     """
 
-    def __init__(self, key: str = "code") -> None:
-        self._key = key
+    def __init__(self) -> None:
         self._pending = ""
         self._sent: list[str] = []
         self._held = ""  # code that a repair may change
@@ -96,7 +94,7 @@ class CodeStream:
         position = 0
         while self._state == "searching":
             position = _SPACE.match(self._pending, position).end()  # type: ignore[union-attr]
-            if self._name == self._key and self._depth == 1 and self._pending[position : position + 1] == '"':
+            if self._name == "code" and self._depth == 1 and self._pending[position : position + 1] == '"':
                 self._state, position = "inside", position + 1
                 break
             end = self._token_end(position)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent_tools.engines.engine import GUEST_SKILLS, Engine, Guest, SandboxSpec
 from agent_tools.engines.oci_runtime import chosen, kind_of
@@ -45,9 +44,6 @@ from agent_tools.runtime.sandbox.kernels import Kernels
 from agent_tools.runtime.sandbox.sandbox_start import await_guest, egress, mounted, start_errors
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.transport.transport import choose
-
-if TYPE_CHECKING:
-    pass
 
 NETWORK_SECONDS = 5.0  # seconds to start the guest's proxy again after code has ended it
 HANG_UP_SECONDS = 0.5  # seconds to find out that a sandbox with a lost command has ended
