@@ -142,12 +142,13 @@ def _probe(environ: dict[str, str]) -> int:
 
 def _test(file: str, environ: dict[str, str]) -> int:
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", file]
+    environ = {**environ, "COLUMNS": "300"}  # so that pytest gives the reason of each failure
     with tempfile.TemporaryFile("w+") as log:
         code = subprocess.run(command, cwd=ROOT, env=environ, stdout=log, timeout=SECONDS, check=False).returncode
         log.seek(0)
         lines = log.read().splitlines()
     print(f"{file}: {lines[-1] if lines else 'no output'}", flush=True)
-    print(*(f"    {line}" for line in lines if line.startswith("FAILED")), sep="\n", flush=True)
+    print(*(f"    {line}" for line in lines if line.startswith(("FAILED", "ERROR"))), sep="\n", flush=True)
     return int(code != 0)
 
 

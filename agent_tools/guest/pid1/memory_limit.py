@@ -1,9 +1,12 @@
 """The memory limit under gVisor, which PID 1 enforces: the engine's would end the sandbox (wire/gvisor.py).
 
 Theory of operation
-    gVisor counts the memory of a sandbox, files in memory included. PID 1 looks as often as code needs to fill what
-    is free, and kills the process that has written most. Copies of the kernel go first if they alone hold much. All
-    others are stopped meanwhile: PID 1 has no priority there, and beside a fork bomb a look took too long.
+    gVisor counts the memory of a sandbox, files in memory included, and mapped files, such as the libraries of the
+    image. Those are Linux's to drop when it needs the room, and do not count. PID 1 looks as often as code needs to
+    fill what is free, and kills the process that has written most. Copies of the kernel go first if they alone hold
+    much. All others are stopped meanwhile: PID 1 has no priority there, and beside a fork bomb a look took too long.
+    The memory of a killed process is free only later, and the copy that takes its place takes a little at once: for a
+    time, PID 1 kills another one only if the usage rises by more than that.
 """
 
 import contextlib
@@ -17,17 +20,16 @@ from ..gvisor import is_gvisor
 from ..processes import processes, signal_all
 from ..wire.gvisor import code_limit
 
-TOTAL, USAGE = "proc/meminfo", "sys/fs/cgroup/memory/memory.usage_in_bytes"
+MEMINFO, USAGE = "proc/meminfo", "sys/fs/cgroup/memory/memory.usage_in_bytes"
 MOST_A_SECOND = 2 * 1024**3  # bytes that code can fill, at most about
 CHECK_SECONDS = (0.025, 1.0)  # seconds between two looks, at least and at most
-LARGE = 0.25  # of the limit: a fork that changes nothing holds some 50 MiB here
-REST = 0.25  # seconds for a killed process to let go of its memory
+LARGE = 0.25  # of the limit, and FORK at least
+PATIENCE = 2.0  # seconds for a killed process to let go of its memory
+FORK = 64 * 1024**2  # bytes: a fork that changes nothing holds some 50 MiB here
 
 
 def pause(free: float) -> float:
     """Return the seconds until the next look, if code may take `free` bytes more."""
-    if free < 0:
-        return REST
     least, most = CHECK_SECONDS
     return min(most, max(least, free / MOST_A_SECOND))
 
@@ -46,8 +48,10 @@ class MemoryLimit:
         self._root = root
         self._signal = signal_others
         self._in_files = in_files
-        self._limit = code_limit(self._total()) if has_pid_1 and is_gvisor(root) else math.inf
+        self._limit = code_limit(self._meminfo(b"MemTotal:")) if has_pid_1 and is_gvisor(root) else math.inf
         self._next = 0.0
+        self._until = 0.0  # what was killed has time until then, and
+        self._least = 0  # the least usage since, in bytes
         self._killed: set[int] = set()
 
     def seconds(self) -> list[float]:
@@ -60,8 +64,13 @@ class MemoryLimit:
         if self._limit == math.inf or now < self._next:
             return
         usage = self._usage()
-        self._next = now + pause(self._limit - usage)
-        if usage > self._limit:
+        free = self._limit - usage + self._meminfo(b"Mapped:")
+        self._next = now + pause(free)
+        self._least = min(self._least, usage)
+        if free >= 0:
+            self._until = 0.0
+        elif now >= self._until or usage > self._least + FORK:
+            self._until, self._least = now + PATIENCE, usage
             self._end_largest(usage, copies)
 
     def forget(self, pid: int) -> bool:
@@ -73,7 +82,7 @@ class MemoryLimit:
     def _end_largest(self, usage: int, copies: Collection[int]) -> None:
         self._signal(signal.SIGSTOP)
         sizes = {pid: written_by(pid) for pid in processes({1}) if pid not in copies}
-        if copies and usage - sum(sizes.values()) - self._in_files() > self._limit * LARGE:
+        if copies and usage - sum(sizes.values()) - self._in_files() > max(self._limit * LARGE, FORK):
             signal_all(copies, signal.SIGKILL)
         elif sizes:
             largest = max(sizes, key=lambda pid: sizes[pid])
@@ -86,7 +95,8 @@ class MemoryLimit:
             return int(file.read())
         return 0
 
-    def _total(self) -> int:
-        """Return the engine's limit, which gVisor shows as the size of all memory."""
-        with open(self._root + TOTAL) as file:
-            return int(file.readline().split()[1]) * 1024
+    def _meminfo(self, name: bytes) -> int:
+        """Return the bytes on a line of meminfo; its MemTotal is the engine's limit. Format: proc(5)."""
+        with contextlib.suppress(OSError, ValueError, IndexError), open(self._root + MEMINFO, "rb") as file:
+            return next((int(line.split()[1]) * 1024 for line in file if line.startswith(name)), 0)
+        return 0

@@ -5,14 +5,16 @@ sandbox. PID 1 ends code that takes more than its limit before that (pid1/memory
 """
 
 OWN_BYTES = 64 * 1024 * 1024  # of gVisor itself
-SHARE = 4  # the engine's limit is wider by a quarter, which code may take before PID 1 looks
+SHARE = 4  # the engine's limit is wider by a quarter, which code may take before PID 1 looks,
+LEAST_ROOM = 256 * 1024 * 1024  # and by this at least: code fills it as fast in a small sandbox
 
 
 def engine_limit(memory: int) -> int:
     """Return the bytes to ask the engine for, of a sandbox whose code may take `memory` bytes."""
-    return memory + memory // SHARE + OWN_BYTES
+    return memory + max(memory // SHARE, LEAST_ROOM) + OWN_BYTES
 
 
 def code_limit(total: int) -> int:
     """Return the bytes that code may take where the engine's limit is `total`."""
-    return max(0, total - OWN_BYTES) * SHARE // (SHARE + 1)
+    total -= OWN_BYTES
+    return max(0, min(total * SHARE // (SHARE + 1), total - LEAST_ROOM))

@@ -38,7 +38,8 @@ def describe_exit(ended: Exit, memory: int) -> str:
     if ended.signal and ended.oom:
         limit = f"it was killed at its memory limit of {memory / GIB:g} GiB"
         if ended.mib * MIB > memory * FULL:
-            return f"{limit}, of which {ended.files:,} files in {ended.folder} take {ended.mib:,} MiB ({CLEAR})"
+            number = f"{ended.files:,} " if ended.files else ""  # gVisor counts none
+            return f"{limit}, of which {number}files in {ended.folder} take {ended.mib:,} MiB ({CLEAR})"
         return f"{limit} ({USE_LESS})"
     if ended.signal:
         return f"it was killed by {_signal_name(ended.signal)}"

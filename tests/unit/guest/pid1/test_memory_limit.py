@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.guest.gvisor import GVISOR
-from agent_tools.guest.pid1.memory_limit import REST, TOTAL, USAGE, MemoryLimit, pause
+from agent_tools.guest.pid1.memory_limit import FORK, MEMINFO, USAGE, MemoryLimit, pause
 from agent_tools.guest.wire.gvisor import code_limit, engine_limit
 
 MIB = 1024**2
@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> str:
     """Return the root of a sandbox under gVisor that uses little memory."""
     for name, text in (
         (GVISOR, ""),
-        (TOTAL, f"MemTotal: {engine_limit(LIMIT) // 1024} kB\nMemFree: 1 kB\n"),
+        (MEMINFO, meminfo(LIMIT)),
         (USAGE, "1"),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -51,6 +51,10 @@ def small_and_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess
     for each in held:
         each.kill()
         each.communicate()
+
+
+def meminfo(limit: int, mapped: int = 0) -> str:
+    return f"MemTotal: {engine_limit(limit) // 1024} kB\nMemFree: 1 kB\nMapped: {mapped // 1024} kB\n"
 
 
 def used(root: str, size: int) -> None:
@@ -96,10 +100,42 @@ def test_copies_end_before_a_kernel_that_fits_without_them(
     assert not limit.forget(copy.pid)
 
 
+def test_a_killed_process_has_time_to_let_go_while_the_usage_does_not_rise_much(
+    root: str, small_and_large: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_tools.guest.pid1.memory_limit.PATIENCE", 3600)
+    monkeypatch.setattr("agent_tools.guest.pid1.memory_limit.CHECK_SECONDS", (0, 0))
+    small, large = small_and_large
+    limit = gvisors(root)
+    used(root, LIMIT + 2 * MIB)
+    limit.look(())
+    assert large.wait() == -signal.SIGKILL
+    for more in (2 * MIB + FORK, MIB, MIB + FORK):
+        used(root, LIMIT + more)
+        limit.look(())
+    assert small.poll() is None
+    used(root, LIMIT + 2 * MIB + FORK)  # more than FORK above the least
+    limit.look(())
+    assert small.wait() == -signal.SIGKILL
+
+
+def test_mapped_files_do_not_count(root: str, small_and_large: list[subprocess.Popen[bytes]]) -> None:
+    small, large = small_and_large
+    Path(root, MEMINFO).write_text(meminfo(LIMIT, mapped=2 * MIB))
+    limit = gvisors(root)
+    used(root, LIMIT + MIB)
+    limit.look(())
+    assert [each.poll() for each in small_and_large] == [None, None]
+    used(root, LIMIT + 3 * MIB)
+    gvisors(root).look(())
+    assert large.wait() == -signal.SIGKILL
+    assert small.poll() is None
+
+
 def test_copies_that_share_what_they_hold_stay(root: str, small_and_large: list[subprocess.Popen[bytes]]) -> None:
     copy, kernel = small_and_large
     small = 128 * MIB
-    Path(root, TOTAL).write_text(f"MemTotal: {engine_limit(small) // 1024} kB\n")
+    Path(root, MEMINFO).write_text(meminfo(small))
     limit = gvisors(root)
     used(root, small + MIB)
     limit.look({copy.pid})
@@ -121,4 +157,4 @@ def test_nothing_ends_within_the_limit_on_linux_or_in_a_branch(
 
 
 def test_looks_are_rare_while_there_is_room_and_dense_close_to_the_limit() -> None:
-    assert [pause(free) for free in (2**40, 1024**3, 0, -1)] == [1.0, 0.5, 0.025, REST]
+    assert [pause(free) for free in (2**40, 1024**3, 0, -1)] == [1.0, 0.5, 0.025, 0.025]

@@ -27,6 +27,10 @@ EXITS: list[tuple[Exit, str]] = [
         Exit(1, signal=9, oom=True, folder="/dev/shm", files=65_535, mib=300),
         f"it was killed at its memory limit of 2 GiB, of which 65,535 files in /dev/shm take 300 MiB ({CLEAR})",
     ),
+    (
+        Exit(1, signal=9, oom=True, folder="/tmp", files=0, mib=300),  # as under gVisor
+        f"it was killed at its memory limit of 2 GiB, of which files in /tmp take 300 MiB ({CLEAR})",
+    ),
     (Exit(1, signal=6, oom=True), f"it was killed at its memory limit of 2 GiB ({USE_LESS})"),
 ]
 
