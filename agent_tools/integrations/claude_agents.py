@@ -1,8 +1,8 @@
 """The worker of Claude Managed Agents' self-hosted environments: `agent-tools worker claude --environment-id ID`.
 
 Anthropic's `EnvironmentWorker` claims sessions and runs their tools; the tools here are its six, in a sealed container
-for each session. The environment's key is in this process alone. Inputs of the tools:
-https://github.com/anthropics/anthropic-sdk-python, types/beta/beta_managed_agents_agent_toolset20260401_*_input.py.
+for each session. The environment's key is in this process alone. Names and inputs of the tools are the SDK's:
+https://github.com/anthropics/anthropic-sdk-python, lib/tools/agent_toolset.py.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Any, TypeAlias
 
 from agent_tools import AsyncSandbox
 from agent_tools.engines.volumes import read_volumes
-from agent_tools.errors import AgentToolsError
+from agent_tools.errors import AgentToolsError, InvalidParams
 from agent_tools.extras import extra
 from agent_tools.integrations.memory_folders import MemoryFolder
 from agent_tools.limits import KIB, MIB
 from agent_tools.machine.owner import Owner
 from agent_tools.machine.private_folder import private_base
 from agent_tools.machine.removal import remove_tree
+from agent_tools.results.commands import Cursor
 from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.runtime.in_thread import to_its_end
 from agent_tools.sandbox.async_sandbox import AsyncProcess
@@ -37,15 +38,7 @@ with extra("claude-agents"):
     from anthropic import AsyncAnthropic
     from anthropic.lib.environments import EnvironmentWorker
     from anthropic.lib.tools import BetaAsyncFunctionTool, ToolError
-    from anthropic.lib.tools.agent_toolset import AgentToolContext
-    from anthropic.types.beta import (
-        BetaManagedAgentsAgentToolset20260401BashInput,
-        BetaManagedAgentsAgentToolset20260401EditInput,
-        BetaManagedAgentsAgentToolset20260401GlobInput,
-        BetaManagedAgentsAgentToolset20260401GrepInput,
-        BetaManagedAgentsAgentToolset20260401ReadInput,
-        BetaManagedAgentsAgentToolset20260401WriteInput,
-    )
+    from anthropic.lib.tools.agent_toolset import AgentToolContext, beta_agent_toolset_20260401
 
 SESSION_SECONDS = 3_600.0
 COMMAND_SECONDS, MAX_COMMAND_SECONDS, SEARCH_SECONDS = 120.0, 140.0, 30.0  # the runner ends a call at 150
@@ -163,6 +156,7 @@ class SessionBox:
 
     def __init__(self, context: AgentToolContext, cfg: dict[str, Any], files: Sequence[str], seconds: float) -> None:
         self.when_closed: Callable[[], object] = lambda: None
+        self._context = context
         self._files = files
         self._seconds = seconds
         self._copies: Path | None = None
@@ -187,17 +181,10 @@ class SessionBox:
         self._is_over = False
 
     def tools(self) -> list[Tool]:
-        """Return the six tools; the first one's cleanup closes the container."""
+        """Return the SDK's six tools with the functions of this class; the first one's cleanup closes the container."""
         tools = [
-            Tool(self._called(method), name=method.__name__, input_schema=inputs)
-            for method, inputs in (
-                (self.bash, BetaManagedAgentsAgentToolset20260401BashInput),
-                (self.read, BetaManagedAgentsAgentToolset20260401ReadInput),
-                (self.write, BetaManagedAgentsAgentToolset20260401WriteInput),
-                (self.edit, BetaManagedAgentsAgentToolset20260401EditInput),
-                (self.glob, BetaManagedAgentsAgentToolset20260401GlobInput),
-                (self.grep, BetaManagedAgentsAgentToolset20260401GrepInput),
-            )
+            Tool(self._called(getattr(self, each.name)), name=each.name, input_schema=each.input_schema)
+            for each in beta_agent_toolset_20260401(self._context)
         ]
         tools[0].close = self.close
         return tools
@@ -274,12 +261,12 @@ class SessionBox:
     def _end_late(self) -> None:
         self._closing = asyncio.ensure_future(self.close())
 
-    def _inside(self, path: str, to_write: str = "") -> str:
-        """Return a path as the sandbox takes it; `to_write` names the tool that changes the file."""
+    def _inside(self, path: str, *, to_write: bool = False) -> str:
+        """Return a path as the sandbox takes it."""
         for memory in self._memories:
             inside = memory.inside(path)
             if inside is not None and to_write and memory.is_read_only:
-                raise ToolError(f"{to_write}: {path} is inside read-only directory {memory.root}")
+                raise InvalidParams(f"{path} is inside read-only directory {memory.root}")
             path = path if inside is None else inside
         return path
 
@@ -320,96 +307,85 @@ class SessionBox:
 
     async def read(self, file_path: str, view_range: list[int] | None = None) -> Any:
         """Read a file: text, whole or lines of it, an image or a PDF."""
-        path, media = self._inside(file_path), _MEDIA.get(PurePosixPath(file_path).suffix.lower())
+        media = _MEDIA.get(PurePosixPath(file_path).suffix.lower())
         if view_range and (media or len(view_range) != 2):
-            raise ToolError("read: view_range is [start_line, end_line], of text")
-        kind = ("document" if media == "application/pdf" else "image") if media else "text"
-        data = await self._content(
-            "read", file_path, path, MAX_MEDIA.get(kind, MAX_TEXT if not view_range else 16 * MIB)
-        )
+            raise InvalidParams("view_range is [start_line, end_line], of text")
         if media:
-            source = {"type": "base64", "media_type": media, "data": base64.b64encode(data).decode()}
-            return [{"type": kind, "source": source}]
-        text = _text("read", file_path, data)
+            kind = "document" if media == "application/pdf" else "image"
+            data = base64.b64encode(await self._content(file_path, MAX_MEDIA[kind])).decode()
+            return [{"type": kind, "source": {"type": "base64", "media_type": media, "data": data}}]
+        text = await self._text(file_path, 16 * MIB if view_range else MAX_TEXT)
         if view_range:
-            lines, (first, last) = text.split("\n"), view_range
-            text = "\n".join(lines[max(0, first - 1) : last if last > 0 else len(lines)])
+            first, last = view_range
+            text = "\n".join(text.split("\n")[max(0, first - 1) : last if last > 0 else None])
             if len(text.encode()) > MAX_TEXT:
-                raise ToolError(f"read: these lines of {file_path} exceed the {MAX_TEXT}-byte limit; read fewer")
+                raise InvalidParams(f"these lines of {file_path} exceed the {MAX_TEXT}-byte limit; read fewer")
         return text
 
     async def write(self, file_path: str, content: str) -> str:
         """Write a file, and the folders above it."""
-        await self._sandbox.write_file(self._inside(file_path, "write"), content.encode("utf-8", "replace"))
+        await self._sandbox.write_file(self._inside(file_path, to_write=True), content.encode("utf-8", "replace"))
         return f"wrote {len(content)} characters to {file_path}"
 
     async def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool | None = None) -> str:
         """Replace text in a file."""
-        path = self._inside(file_path, "edit")
-        text = _text("edit", file_path, await self._content("edit", file_path, path, MAX_TEXT))
+        path, text = self._inside(file_path, to_write=True), await self._text(file_path, MAX_TEXT)
         count = text.count(old_string) if old_string else 0
         if count == 0 or (count > 1 and not replace_all):
             found = f"appears {count} times in {file_path} (must be unique)" if count else f"not found in {file_path}"
-            raise ToolError(f"edit: old_string {found}")
+            raise InvalidParams(f"old_string {found}")
         await self._sandbox.write_file(path, text.replace(old_string, new_string).encode("utf-8", "replace"))
         return f"edited {file_path} ({count} replacement(s))"
 
     async def glob(self, pattern: str, path: str | None = None) -> str:
         """List files of a pattern, the newest first."""
         if pattern.startswith("/") or ".." in PurePosixPath(pattern).parts:
-            raise ToolError("glob: give a relative pattern without '..', and path")
+            raise InvalidParams("give a relative pattern without '..', and path")
         root = self._inside(path or ".")
-        return await self._search("glob", ["python3", "-I", "-c", _GLOB, root, pattern, str(MAX_FOUND)])
+        return await self._search(["python3", "-I", "-c", _GLOB, root, pattern, str(MAX_FOUND)])
 
     async def grep(self, pattern: str, path: str | None = None) -> str:
         """Search the lines of files for a regular expression."""
-        return await self._search("grep", [*_GREP, "-e", pattern, "--", self._inside(path or ".")])
+        return await self._search([*_GREP, "-e", pattern, "--", self._inside(path or ".")], may_fail=True)
 
-    async def _search(self, name: str, command: list[str]) -> str:
+    async def _search(self, command: list[str], *, may_fail: bool = False) -> str:
+        """Return what a command finds. One that `may_fail` has the exit codes of grep, which may not read all files."""
         ran = await self._sandbox.run_command(command, timeout=SEARCH_SECONDS, max_output=MAX_PRINTED)
         text = ran.texts[0].removesuffix("\n")
-        if ran.timed_out or (
-            not ran.ok and not (name == "grep" and ran.exit_code in (1, 2) and (text or ran.exit_code == 1))
-        ):
-            raise ToolError(f"{name}: {ran.reason or ran.texts[1].strip()[-1_000:]}")
-        return (f"[{ran.omitted_stdout:,} bytes are left out]\n" if ran.omitted_stdout else "") + (text or "no matches")
+        is_answer = ran.ok or (may_fail and (ran.exit_code == 1 or (ran.exit_code == 2 and text)))
+        if ran.timed_out or not is_answer:
+            raise InvalidParams(ran.reason or ran.texts[1].strip()[-1_000:])
+        return text or "no matches"
 
-    async def _content(self, name: str, shown: str, path: str, most: int) -> bytes:
+    async def _text(self, shown: str, most: int) -> str:
+        try:
+            return (await self._content(shown, most)).decode()
+        except UnicodeDecodeError:
+            raise InvalidParams(f"{shown}: not valid UTF-8 text") from None
+
+    async def _content(self, shown: str, most: int) -> bytes:
+        path = self._inside(shown)
         info = await self._sandbox.stat(path)
         if info.kind != "file":
-            raise ToolError(f"{name}: {shown}: not a regular file")
+            raise InvalidParams(f"{shown}: not a regular file")
         if info.size > most:
-            raise ToolError(
-                f"{name}: {shown} is {info.size} bytes, exceeds {most}-byte limit; read lines by view_range"
-            )
+            raise InvalidParams(f"{shown} is {info.size} bytes, exceeds {most}-byte limit; read lines by view_range")
         return await self._sandbox.read_file(path, max_bytes=most)
 
 
-def _text(name: str, path: str, data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise ToolError(f"{name}: {path}: not valid UTF-8 text") from None
-
-
-async def _to_mark(shell: AsyncProcess, place: Any, mark: str) -> tuple[str, int]:
+async def _to_mark(shell: AsyncProcess, start: Cursor, mark: str) -> tuple[str, int]:
     """Return what a shell prints before its mark, and the exit code behind it.
 
     Raises:
         BrokenPipeError: the shell has ended.
     """
-    printed, omitted, end = b"", 0, f"\n{mark}".encode()
     while True:
-        is_over, new = shell.is_over, shell.sync.read(place)
-        place, omitted = new.cursor, omitted + new.omitted
-        printed += new.stdout
-        before, found, behind = printed.rpartition(end)
+        is_over, new = shell.is_over, shell.sync.read(start)
+        before, found, behind = new.stdout.rpartition(f"\n{mark}".encode())
         if found and b"\n" in behind:
-            cut = omitted or len(before) > MAX_PRINTED
+            cut = new.omitted or len(before) > MAX_PRINTED
             text = before[-MAX_PRINTED:].decode("utf-8", "replace").removesuffix("\n")
             return ("[output truncated]\n" if cut else "") + text, int(behind.split(b"\n")[0] or 0)
         if is_over:
             raise BrokenPipeError
-        if len(printed) > 2 * MAX_PRINTED:
-            omitted, printed = omitted + len(printed) - MAX_PRINTED, printed[-MAX_PRINTED:]
-        await shell.changed(place)
+        await shell.changed(new.cursor)
