@@ -195,10 +195,11 @@ class SessionBox:
         if self._end:
             self._end.cancel()
         try:
-            with suppress(OSError, AgentToolsError):  # jobs may have changed something since the last call
-                await self._pull()
+            await self._pull()  # jobs may have changed something since the last call
             await self._sandbox.close()
         finally:
+            for memory in self._memories:
+                memory.close()
             if self._copies:
                 await to_its_end(partial(remove_tree, self._copies))
             self.when_closed()
@@ -220,12 +221,9 @@ class SessionBox:
             try:
                 await self._ready()
                 try:
-                    result = await method(**given)
-                except BaseException:  # what it has changed counts, too
-                    with suppress(OSError, AgentToolsError):
-                        await self._pull()
-                    raise
-                await self._pull()
+                    return await method(**given)
+                finally:  # what it has changed counts, also if it fails
+                    await self._pull()
             except OSError as exc:
                 raise ToolError(f"{method.__name__}: {given.get('file_path', '')}: {exc.strerror or exc}") from exc
             except AgentToolsError as exc:
@@ -233,14 +231,18 @@ class SessionBox:
             finally:
                 if self._is_over:  # meanwhile, and then this call may have started the container again
                     await self._sandbox.close()
-            return result
 
         return call
 
     async def _pull(self) -> None:
         """Copy what code has changed in memories, unless the container has ended: another one would be empty."""
         for memory in self._memories if self._sandbox.is_alive else ():
-            await memory.pull(self._sandbox)
+            try:
+                missing = await memory.pull(self._sandbox)
+            except AgentToolsError as exc:
+                missing = str(exc)
+            if missing:
+                _log.warning("Not all changes in the memory %s could be kept: %s", memory.root, missing)
 
     async def _ready(self) -> None:
         if self._is_over:

@@ -2,114 +2,80 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 import posixpath
 import re
-from contextlib import suppress
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from agent_tools import AsyncSandbox
 from agent_tools.engines.volumes import Volume
-from agent_tools.limits import KIB
-from agent_tools.results.files import FileInfo
+from agent_tools.limits import KIB, MIB, Limits
+from agent_tools.runtime.files.file_conversation import Conversation
+from agent_tools.runtime.files.mirror import Mirror
+from agent_tools.runtime.in_thread import in_thread
 
 FOLDER = "memory"  # in the sandbox's folder, of stores that are not mounted
 MARKER = ".anthropic-"  # what names of the vendor's own files begin with
-MAX_FILES, MAX_BYTES, MAX_LEVELS = 2_000, 256 * KIB, 16  # of a store, of a file, of folders
+VOLUME_BYTES = 500 * MIB
+LIMITS = Limits(max_file_bytes=256 * KIB, max_work_dir_entries=4_000, max_work_dir_bytes=2**62)  # of a store
+T = TypeVar("T")
 _MOUNT_PATH = re.compile(r"/mnt/memory/[a-z0-9][a-z0-9-]{0,254}")
 """What the API makes of a store's name (`mount_path`), and tells the model."""
 
 
-@dataclass
 class MemoryFolder:
     """Copies files that have changed, either way. Code in the sandbox never sees the host's folder itself.
 
-    Attributes:
+    Args:
         root: the folder on the host, whose path the model knows.
         copies: an empty folder of the host for the sandbox's copies; None if the engine shares no folders.
     """
 
-    root: Path
-    is_read_only: bool
-    copies: Path | None = None
-    _known: dict[str, bytes] = field(default_factory=dict)
-    _facts: dict[str, tuple[int, float]] = field(default_factory=dict)
-
-    @property
-    def volume(self) -> Volume | None:
+    def __init__(self, root: Path, is_read_only: bool, copies: Path | None = None) -> None:
+        self.root = root
+        self.is_read_only = is_read_only
+        self.volume: Volume | None = None
         """The volume by which the path that the model knows is one in the sandbox; None if it cannot be."""
-        if self.copies is None or not _MOUNT_PATH.fullmatch(str(self.root)):
-            return None
-        return Volume(self.copies.name, str(self.copies), True, MAX_FILES * MAX_BYTES, str(self.root))
+        if copies and _MOUNT_PATH.fullmatch(str(root)):
+            self.volume = Volume(copies.name, str(copies), True, VOLUME_BYTES, str(root))
+        self._folder = str(root) if self.volume else f"{FOLDER}/{root.name}"
+        self._sandbox: AsyncSandbox | None = None
+        self._lock = threading.Lock()
+        me = os.getuid(), os.getgid()
+        self._mirror = Mirror(root, me, LIMITS, self._connect, self._folder, _is_vendors)
 
     def inside(self, path: str) -> str | None:
         """Return a path below the host's folder as the sandbox takes it; None for any other."""
-        given = posixpath.normpath(path)
-        if given != str(self.root) and not given.startswith(f"{self.root}/"):
-            return None
-        return posixpath.normpath(f"{self._folder}/{given[len(str(self.root)) :]}")
+        given = Path(posixpath.normpath(path))
+        return str(Path(self._folder) / given.relative_to(self.root)) if given.is_relative_to(self.root) else None
 
     async def push(self, sandbox: AsyncSandbox) -> None:
-        """Copy what is new on the host into the sandbox, and remove there what is gone."""
-        found = await asyncio.to_thread(self._read)
-        for name in [name for name, data in found.items() if self._known.get(name) != data]:
-            await sandbox.write_file(f"{self._folder}/{name}", found[name])
-        for name in self._known.keys() - found.keys():
-            with suppress(OSError):
-                await sandbox.remove(f"{self._folder}/{name}")
-        self._known = found
+        """Copy what is new on the host into the sandbox, and remove there what is gone. Errors as for `Mirror.push`."""
+        await self._use(sandbox, self._mirror.push)
 
-    async def pull(self, sandbox: AsyncSandbox) -> None:
-        """Copy what code has changed to the host. What cannot be copied stays as it is there."""
-        if self.is_read_only:
-            return
-        found = dict[str, FileInfo]()
-        is_whole = await self._listed(sandbox, "", found, 0)
-        for name, info in found.items():
-            facts = info.size, info.modified
-            if facts != self._facts.get(name) and info.size <= MAX_BYTES:
-                with suppress(OSError):
-                    data = await sandbox.read_file(f"{self._folder}/{name}", max_bytes=MAX_BYTES)
-                    if data != self._known.get(name):
-                        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-                        (self.root / name).write_bytes(data)
-                    self._known[name], self._facts[name] = data, facts
-        for name in self._known.keys() - found.keys() if is_whole else ():
-            with suppress(OSError):
-                (self.root / name).unlink(missing_ok=True)
-            del self._known[name]
+    async def pull(self, sandbox: AsyncSandbox) -> str:
+        """Copy what code has changed to the host. Result and errors as for `Mirror.pull`."""
+        return "" if self.is_read_only else await self._use(sandbox, self._mirror.pull)
 
-    def _read(self) -> dict[str, bytes]:
-        """Read the host's files; the vendor's program may remove them meanwhile."""
-        found = dict[str, bytes]()
-        for path in self.root.rglob("*"):
-            if path.is_file() and not path.is_symlink() and not path.name.startswith(MARKER):
-                with suppress(FileNotFoundError):
-                    found[str(path.relative_to(self.root))] = path.read_bytes()
-        return found
+    def close(self) -> None:
+        """Close the connections to the sandbox."""
+        self._mirror.close()
 
-    @property
-    def _folder(self) -> str:
-        return str(self.root) if self.volume else f"{FOLDER}/{self.root.name}"
+    async def _use(self, sandbox: AsyncSandbox, work: Callable[[], T]) -> T:
+        def done() -> T:
+            with self._lock:
+                self._sandbox = sandbox
+                return work()
 
-    async def _listed(self, sandbox: AsyncSandbox, folder: str, found: dict[str, FileInfo], level: int) -> bool:
-        """Find files below a folder, none of them a link; return whether these are all. Code may lie about names."""
-        is_whole = True
-        with suppress(FileNotFoundError, NotADirectoryError):
-            for each in await sandbox.list_files(f"{self._folder}/{folder}"):
-                name = posixpath.join(folder, each.name)
-                if len(found) >= MAX_FILES or level > MAX_LEVELS:
-                    return False
-                if (
-                    "/" in each.name
-                    or "\0" in each.name
-                    or each.name in ("", ".", "..")
-                    or each.name.startswith(MARKER)
-                ):
-                    continue
-                if each.is_dir:
-                    is_whole = await self._listed(sandbox, name, found, level + 1) and is_whole
-                elif each.kind == "file":
-                    found[name] = each
-        return is_whole
+        return await in_thread(done, lambda: None)
+
+    def _connect(self, max_parts: int) -> Conversation | None:
+        assert self._sandbox
+        return self._sandbox.sync._files().connect(max_parts)
+
+
+def _is_vendors(name: str) -> bool:
+    return posixpath.basename(name).startswith(MARKER)

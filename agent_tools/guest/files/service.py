@@ -14,10 +14,10 @@ in archive.py. A file is written under another name and then replaced, so that a
     {"op": "save", "path", "variables"}        {} and then a tar of the folder as content (archive.py)
     {"op": "load", "path", "variables"}        takes a tar as content and unpacks it there, then {}
 
-For the sync of work_dir (regular files; names that could disturb a reader, with control or direction characters, are
+For the sync of a folder (regular files; names that could disturb a reader, with control or direction characters, are
 not listed; `put` replaces a link, or a folder without files):
 
-    {"op": "list", "limit": n}                 {"entries": [[name, *facts], ...], "total": entries looked at}
+    {"op": "list", "path", "limit": n}         {"entries": [[name, *facts], ...], "total": entries looked at}
     {"op": "put", "path"}                      takes content, then {"facts": facts}
 
 A request that fails is answered by {"errno": n}. Without room for a process that would serve, {"errno": EAGAIN} comes
@@ -159,7 +159,7 @@ def _remove_empty_folder(name: str) -> None:
 
 def _list(request: dict[str, Any], _content: Content, tell: Tell) -> None:
     entries, total = [], 0
-    for entry, name in _walk(".", "", MAX_DEPTH):
+    for entry, name in _walk(request["path"], "", MAX_DEPTH):
         total += 1
         if total > request["limit"]:
             break

@@ -1,4 +1,4 @@
-"""Keeps work_dir in sync if the engine shares no folder with this machine (guest/files/ is the other side).
+"""Keeps a folder in sync with one in the guest (guest/files/ is the other side): work_dir, if the engine shares none.
 
 Before a run, new and changed files here are copied in; after it, files that the code wrote or changed are copied out,
 and deleted ones are deleted here. Regular files only. The guest's answers are bounded, and its names are checked before
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import posixpath
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -24,6 +25,7 @@ from agent_tools.machine.folder import Facts, Snapshot
 from agent_tools.runtime.files.file_conversation import Conversation
 from agent_tools.runtime.files.guest_files import FileServiceError, GuestFiles, check, content, give, pieces
 
+WORK_DIR = "."  # as the guest knows it
 MAX_NAME = 4096  # characters of a relative name
 SHOWN_NAMES = 5  # names listed of files that could not be fetched
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -31,16 +33,25 @@ T = TypeVar("T")
 
 
 class Mirror:
-    """Syncs one guest's work_dir with its copy here. Call it with the session's lock.
+    """Syncs one guest's work_dir, or another folder, with its copy here. Call it with the session's lock.
 
     `connect` takes a limit on the parts of an answer and returns a connection to a fresh file server in the guest, or
-    None if there is no guest.
+    None if there is no guest. Files whose names `skips` accepts stay where they are.
     """
 
     def __init__(
-        self, path: Path, owner: tuple[int, int], limits: Limits, connect: Callable[[int], Conversation | None]
+        self,
+        path: Path,
+        owner: tuple[int, int],
+        limits: Limits,
+        connect: Callable[[int], Conversation | None],
+        folder: str = WORK_DIR,
+        skips: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._path = path
+        self._folder = folder
+        self._noun = "work_dir" if folder == WORK_DIR else folder
+        self._skips = skips
         self._owner = owner
         self._limits = limits
         self._files = GuestFiles(replace(limits, max_listed_files=limits.max_work_dir_entries), connect)
@@ -81,17 +92,18 @@ class Mirror:
             return self._try(work, deadline)
         except (OSError, SandboxGone) as exc:
             reason = getattr(exc, "strerror", None) or exc
-            raise FileRejected(f"the files of work_dir could not be exchanged with the sandbox ({reason})") from exc
+            raise FileRejected(f"the files of {self._noun} could not be exchanged with the sandbox ({reason})") from exc
 
     def _try(self, work: Callable[[Conversation], T], deadline: float) -> T:
-        with self._files.asking("work_dir") as talk:
+        with self._files.asking(self._noun) as talk:
             talk.deadline = deadline
             return work(talk)
 
     def _push(self, talk: Conversation) -> None:
-        now = {name: facts for name, facts in snapshot_of(self._path, self._limits).items() if is_plain_name(name)}
+        found = snapshot_of(self._path, self._limits, self._noun)
+        now = {name: facts for name, facts in found.items() if is_plain_name(name) and not self._skips(name)}
         for name in self._here.keys() - now.keys():
-            talk.send_head({"op": "remove", "path": name, "recursive": False})
+            talk.send_head({"op": "remove", "path": self._there_at(name), "recursive": False})
             with contextlib.suppress(FileServiceError):  # it is gone there as well, or is a folder by now
                 check(talk.read_head(), name)
             del self._here[name]
@@ -115,9 +127,10 @@ class Mirror:
 
     def _refuse_excess(self, now: Snapshot, changed: Snapshot) -> None:
         """Raise FileRejected before fetching if the total is too large; the fetched bytes are limited to this total."""
-        total, needed = _total(now), _total(changed)
+        most = self._limits.max_file_bytes
+        total, needed = _total(now), _total({name: facts for name, facts in changed.items() if facts[0] <= most})
         if total > self._limits.max_work_dir_bytes:
-            raise FileRejected(f"work_dir holds {total:,} bytes, more than max_work_dir_bytes")
+            raise FileRejected(f"{self._noun} holds {total:,} bytes, more than max_work_dir_bytes")
         refuse_full_disk(self._path, needed, self._limits)
         self._may_fetch = self._limits.max_work_dir_bytes - (total - needed)
 
@@ -125,7 +138,7 @@ class Mirror:
         with folder.opened(self._path, name) as file:
             if file is None:  # gone since, or not a plain file
                 return
-            talk.send_head({"op": "put", "path": name})
+            talk.send_head({"op": "put", "path": self._there_at(name)})
             give(talk, pieces(file))
         try:
             answer = check(talk.read_head(), name)
@@ -139,7 +152,7 @@ class Mirror:
             self._there[name] = facts
             return f"it is larger than {self._limits.max_file_bytes:,} bytes (max_file_bytes)"
         most = min(self._limits.max_file_bytes, self._may_fetch)
-        talk.send_head({"op": "read", "path": name, "offset": 0, "most": most + 1})
+        talk.send_head({"op": "read", "path": self._there_at(name), "offset": 0, "most": most + 1})
         try:
             check(talk.read_head(), name)
             self._here[name] = folder.replace(self._path, name, content(talk, most, name), self._owner)
@@ -154,20 +167,23 @@ class Mirror:
 
     def _list(self, talk: Conversation) -> Snapshot:
         limit = self._limits.max_work_dir_entries
-        talk.send_head({"op": "list", "limit": limit})
-        head = check(talk.read_head(), "work_dir")
+        talk.send_head({"op": "list", "path": self._folder, "limit": limit})
+        head = check(talk.read_head(), self._noun)
         entries = head.get("entries")
         if not isinstance(entries, list) or len(entries) > limit:
             raise ValueError("a malformed list of files")
         if _whole(head.get("total"), 2**53) > limit:
-            raise FileRejected(f"work_dir holds more than {limit:,} entries (max_work_dir_entries)")
+            raise FileRejected(f"{self._noun} holds more than {limit:,} entries (max_work_dir_entries)")
         found = dict(_entry(entry) for entry in entries)
         if len(found) + _folders_of(found) > limit:
             raise ValueError("a list of files in more folders than there may be")
-        return found
+        return {name: facts for name, facts in found.items() if not self._skips(name)}
+
+    def _there_at(self, name: str) -> str:
+        return posixpath.join(self._folder, name)
 
 
-def snapshot_of(path: Path, limits: Limits) -> Snapshot:
+def snapshot_of(path: Path, limits: Limits, noun: str) -> Snapshot:
     """Return the files below a folder.
 
     Raises:
@@ -175,7 +191,7 @@ def snapshot_of(path: Path, limits: Limits) -> Snapshot:
     """
     found, is_all = folder.snapshot(path, limits.max_work_dir_entries)
     if not is_all:
-        raise FileRejected(f"work_dir holds more than {limits.max_work_dir_entries:,} entries (max_work_dir_entries)")
+        raise FileRejected(f"{noun} holds more than {limits.max_work_dir_entries:,} entries (max_work_dir_entries)")
     return found
 
 

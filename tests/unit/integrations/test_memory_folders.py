@@ -1,110 +1,119 @@
-"""A memory store's folder: both ways, and a sandbox that lies about names and sizes."""
+"""A memory store's folder: both ways, with the guest's own file server."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agent_tools.integrations.memory_folders import MAX_BYTES, MAX_FILES, MAX_LEVELS, MemoryFolder
-from agent_tools.results.files import FileInfo
+from agent_tools.integrations.memory_folders import LIMITS, MemoryFolder
+from agent_tools.machine import folder as folders
+from tests.unit.runtime.files.file_server import FileServers, content, write
 
 
-class Files:
-    """A sandbox with these files below memory/notes; `listed` are entries that it lists in every folder instead."""
+class Store:
+    """A memory store's folder on the host, and what the sandbox has of it."""
 
-    def __init__(self, files: dict[str, bytes], listed: list[FileInfo] | None = None) -> None:
-        self.files, self.listed, self.reads = files, listed, 0
+    def __init__(self, top: Path, servers: FileServers) -> None:
+        self.host, self.inside = top / "notes", top / "work" / "memory" / "notes"
+        self.folder = MemoryFolder(self.host, is_read_only=False)
+        self.sandbox: Any = SimpleNamespace(sync=SimpleNamespace(_files=lambda: servers))
 
-    async def write_file(self, path: str, data: bytes) -> None:
-        self.files[path.removeprefix("memory/notes/")] = data
+    def push(self) -> None:
+        asyncio.run(self.folder.push(self.sandbox))
 
-    async def remove(self, path: str) -> None:
-        del self.files[path.removeprefix("memory/notes/")]
-
-    async def read_file(self, path: str, max_bytes: int) -> bytes:
-        self.reads += 1
-        return self.files.get(path.removeprefix("memory/notes/"), b"hostile")[:max_bytes]
-
-    async def list_files(self, path: str) -> list[FileInfo]:
-        if self.listed is not None:
-            return self.listed
-        return [entry(name, len(data), data) for name, data in self.files.items()] if path == "memory/notes/" else []
-
-
-def entry(name: str, size: int = 1, data: bytes = b"", kind: Any = "file") -> FileInfo:
-    return FileInfo(name, name, kind, size, float(hash(data) % 1_000), 0o644)
-
-
-def step(folder: MemoryFolder, sandbox: Any) -> None:
-    asyncio.run(folder.push(sandbox))
-    asyncio.run(folder.pull(sandbox))
+    def pull(self) -> str:
+        return asyncio.run(self.folder.pull(self.sandbox))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> MemoryFolder:
-    root = tmp_path / "notes"
-    root.mkdir()
-    (root / "a").write_bytes(b"1")
-    (root / ".anthropic-memory-store").write_bytes(b"marker")
-    return MemoryFolder(root, is_read_only=False)
+def store(tmp_path: Path) -> Iterator[Store]:
+    write(tmp_path / "notes", {"a": b"1", ".anthropic-memory-store": b"marker"})
+    (tmp_path / "work").mkdir()
+    servers = FileServers(tmp_path / "work")
+    store = Store(tmp_path, servers)
+    store.push()
+    yield store
+    store.folder.close()
+    servers.wait()
 
 
-def test_changes_go_both_ways_and_unchanged_files_are_not_read_again(folder: MemoryFolder) -> None:
-    sandbox = Files({})
-    step(folder, sandbox)
-    assert sandbox.files == {"a": b"1"}
-    sandbox.files.update(a=b"22", b=b"3")
-    step(folder, sandbox)
-    assert {path.name: path.read_bytes() for path in folder.root.iterdir()} == {
-        "a": b"22",
-        "b": b"3",
-        ".anthropic-memory-store": b"marker",
-    }
-    before = sandbox.reads
-    (folder.root / "b").write_bytes(b"of the host")
-    (folder.root / "a").unlink()
-    asyncio.run(folder.push(sandbox))
-    assert sandbox.files == {"b": b"of the host"}
-    step(folder, sandbox)
-    assert sandbox.reads == before + 1
-    del sandbox.files["b"]
-    asyncio.run(folder.pull(sandbox))
-    assert not (folder.root / "b").exists()
+def test_changes_go_both_ways(store: Store) -> None:
+    assert content(store.inside) == {"a": b"1"}
+    write(store.inside, {"a": b"22", "b/c": b"3"})
+    assert store.pull() == ""
+    assert content(store.host) == {"a": b"22", "b/c": b"3", ".anthropic-memory-store": b"marker"}
+    (store.host / "a").unlink()
+    write(store.host, {"b/c": b"of the host"})
+    store.push()
+    assert content(store.inside) == {"b/c": b"of the host"}
+    (store.inside / "b" / "c").unlink()
+    store.pull()
+    assert content(store.host) == {".anthropic-memory-store": b"marker"}
 
 
-def test_a_file_that_has_become_too_large_is_kept_as_it_was(folder: MemoryFolder) -> None:
-    sandbox = Files({})
-    step(folder, sandbox)
-    sandbox.files["a"] = bytes(MAX_BYTES + 1)
-    step(folder, sandbox)
-    assert (folder.root / "a").read_bytes() == b"1"
+def test_a_file_that_the_host_replaces_by_one_of_the_same_size_and_time_goes_in(store: Store) -> None:
+    times = (store.host / "a").stat()
+    write(store.host, {"new": b"2"})
+    os.utime(store.host / "new", ns=(times.st_atime_ns, times.st_mtime_ns))
+    (store.host / "new").replace(store.host / "a")  # as the vendor's program writes
+    store.push()
+    assert content(store.inside) == {"a": b"2"}
 
 
-@pytest.mark.parametrize("name", ["../out", "..", ".", "", "d/../../out", "/out", "a\0b", ".anthropic-memory-store"])
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_no_name_leads_out_of_the_folder(folder: MemoryFolder, name: str, kind: str) -> None:
-    step(folder, Files({}, [entry("a"), entry(name, kind=kind)]))
-    assert sorted(path.name for path in folder.root.parent.iterdir()) == ["notes"]
-    assert (folder.root / ".anthropic-memory-store").read_bytes() == b"marker"
+def test_a_file_that_has_become_too_large_is_kept_as_it_was_and_others_are_copied(store: Store) -> None:
+    write(store.inside, {"a": bytes(LIMITS.max_file_bytes + 1), "b": b"2"})
+    with (store.inside / "sparse").open("wb") as file:
+        file.truncate(2**42)
+    assert "a (it is larger than" in store.pull()
+    store.push()
+    store.pull()
+    assert content(store.host) == {"a": b"1", "b": b"2", ".anthropic-memory-store": b"marker"}
 
 
-def test_folders_without_end_are_left(folder: MemoryFolder) -> None:
-    sandbox = Files({}, [entry("a"), entry("deeper", kind="folder")])
-    step(folder, sandbox)
-    assert sandbox.reads <= MAX_LEVELS + 2
-    step(folder, Files({}, [entry(str(number)) for number in range(MAX_FILES + 9)]))
-    assert (folder.root / "a").exists()  # since not all were listed
+def test_code_changes_no_file_of_the_vendors_own(store: Store) -> None:
+    write(store.inside, {".anthropic-memory-store": b"forged", "d/.anthropic-x": b"forged"})
+    store.pull()
+    assert content(store.host) == {"a": b"1", ".anthropic-memory-store": b"marker"}
 
 
-def test_paths_below_the_folder_are_known(folder: MemoryFolder) -> None:
-    assert folder.inside(f"{folder.root}/x/../y") == "memory/notes/y"
-    assert folder.inside(str(folder.root)) == "memory/notes"
-    assert folder.inside(f"{folder.root}/../other") is None
-    assert folder.inside("notes/a") is None
+def test_what_is_read_only_is_not_copied_out(store: Store) -> None:
+    store.folder.is_read_only = True
+    write(store.inside, {"a": b"2"})
+    store.pull()
+    assert (store.host / "a").read_bytes() == b"1"
+
+
+def test_a_link_in_a_files_place_deletes_the_file_and_leads_nowhere(store: Store, tmp_path: Path) -> None:
+    write(tmp_path, {"secret": b"of the host"})
+    (store.inside / "a").unlink()
+    (store.inside / "a").symlink_to(tmp_path / "secret")
+    store.pull()
+    assert content(store.host) == {".anthropic-memory-store": b"marker"}
+
+
+def test_a_folder_of_the_host_in_a_files_place_is_left(store: Store) -> None:
+    (store.inside / "a").unlink()
+    (store.host / "a").unlink()
+    (store.host / "a").mkdir()
+    store.pull()
+    assert (store.host / "a").is_dir()
+    write(store.inside, {"c": b"3"})
+    store.pull()
+    assert (store.host / "c").read_bytes() == b"3"
+
+
+def test_paths_below_the_folder_are_known(store: Store) -> None:
+    assert store.folder.inside(f"{store.host}/x/../y") == "memory/notes/y"
+    assert store.folder.inside(str(store.host)) == "memory/notes"
+    assert store.folder.inside(f"{store.host}/../other") is None
+    assert store.folder.inside("notes/a") is None
 
 
 def test_a_path_that_the_api_makes_of_a_name_is_the_same_inside(tmp_path: Path) -> None:
@@ -120,28 +129,14 @@ def test_nothing_is_mounted_at_another_path(tmp_path: Path, root: str) -> None:
     assert MemoryFolder(Path(root), False, tmp_path).volume is None
 
 
-def test_a_folder_of_the_host_in_a_files_place_fails_no_call(folder: MemoryFolder) -> None:
-    sandbox = Files({"b": b"2"})
-    step(folder, sandbox)
-    del sandbox.files["a"]
-    (folder.root / "a").unlink()
-    (folder.root / "a").mkdir()
-    asyncio.run(folder.pull(sandbox))
-    assert (folder.root / "a").is_dir()
-    sandbox.files.update({"a": b"1", "c": b"3"})
-    step(folder, sandbox)
-    assert (folder.root / "c").read_bytes() == b"3"
+def test_the_host_is_read_beside_the_event_loop(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers, snapshot = list[int](), folders.snapshot
 
+    def seen(*given: Any) -> Any:
+        readers.append(threading.get_ident())
+        return snapshot(*given)
 
-def test_the_host_is_read_beside_the_event_loop(folder: MemoryFolder) -> None:
-    readers = []
-
-    class Root(type(folder.root)):  # type: ignore[misc]
-        def rglob(self, pattern: str) -> Any:
-            readers.append(threading.get_ident())
-            return super().rglob(pattern)
-
-    folder.root = Root(folder.root)
-    step(folder, Files({}))
+    monkeypatch.setattr(folders, "snapshot", seen)
+    store.push()
     assert readers
     assert threading.get_ident() not in readers

@@ -8,7 +8,6 @@ import os
 import resource
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -24,9 +23,9 @@ from agent_tools.errors import FileRejected
 from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.files.file_conversation import Conversation
 from agent_tools.runtime.files.mirror import Mirror, is_plain_name
+from tests.unit.runtime.files.file_server import FileServers, content, write
 
 ME = (os.getuid(), os.getgid())
-SERVER = "import sys\nfrom agent_tools.guest.files import service\nservice.serve(int(sys.argv[1]), sys.argv[2])"
 
 
 class Pair:
@@ -34,20 +33,13 @@ class Pair:
 
     def __init__(self, here: Path, there: Path, **limits: float) -> None:
         self.here, self.there = here, there
-        self.servers: list[subprocess.Popen[bytes]] = []
+        self._file_servers = FileServers(there)
+        self.servers, self.connect = self._file_servers.all, self._file_servers.connect
         self.mirror = Mirror(here, ME, Limits(**{"min_disk_free": 0, **limits}), self.connect)  # type: ignore[arg-type]
-
-    def connect(self, max_parts: int) -> Conversation:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-c", SERVER, str(theirs.fileno()), str(self.there)]
-            self.servers.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.DEVNULL))
-        return Conversation(ours, max_parts)
 
     def close(self) -> None:
         self.mirror.close()
-        for server in self.servers:
-            server.wait(10)
+        self._file_servers.wait()
 
 
 @pytest.fixture
@@ -69,10 +61,6 @@ def pair(new_pair: Callable[..., Pair]) -> Pair:
     return new_pair()
 
 
-def content(path: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
-
-
 FILES = {
     "plain.txt": b"text",
     "empty": b"",
@@ -82,12 +70,6 @@ FILES = {
     "x" * 255: b"long",
     "large.bin": os.urandom(3 * MIB + 17),
 }
-
-
-def write(path: Path, files: dict[str, bytes]) -> None:
-    for name, data in files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_bytes(data)
 
 
 def test_all_kinds_of_files_go_in(pair: Pair) -> None:
