@@ -122,13 +122,13 @@ _OPTIONS = (
     *_RECIPE,
     *_WALL,
 )
-_SET = click.option(
+set_option = click.option(
     "--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other option or limit, e.g. pids=64; repeatable."
 )
 
 
 recipe_options = with_options(*_RECIPE)
-sandbox_options = with_options(*_OPTIONS, _SET)
+sandbox_options = with_options(*_OPTIONS, set_option)
 limit_options = with_options(*_OPTIONS[1:])  # without the folder, which is chosen in another way
 notebook_option = click.option(
     "--notebook",

@@ -8,13 +8,10 @@ from typing import Any
 import click
 
 from agent_tools import settings
-from agent_tools.cli import options as shared
-from agent_tools.cli.image import ensure_with_progress
+from agent_tools.cli.executors import executor_options, ready_config, run_until_stopped
 from agent_tools.cli.live_output import notes
-from agent_tools.cli.options import PathOption, limit_options
-from agent_tools.cli.until_stopped import run_until_stopped
+from agent_tools.cli.options import PathOption
 from agent_tools.integrations.claude_agents import ClaudeWorker
-from agent_tools.sandbox.options import Options
 
 
 @click.group()
@@ -30,9 +27,7 @@ def worker() -> None:
 )
 @click.option("--keep", type=PathOption(file_okay=False), help="Keep each session's files here, below its id.")
 @click.option("-f", "--file", "files", multiple=True, help="A path or URL to copy into each session; repeatable.")
-@click.option("--audit", metavar="FILE", help="Write there who ran what (docs/audit.md).")
-@limit_options
-@click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other option or limit, e.g. pids=64.")
+@executor_options
 def claude(
     environment_id: str, sessions: int, seconds: float, keep: Path | None, files: tuple[str, ...], **options: Any
 ) -> None:
@@ -43,8 +38,7 @@ def claude(
     key = settings.api_key("ANTHROPIC_ENVIRONMENT_KEY")
     if not key:
         raise click.UsageError("Set ANTHROPIC_ENVIRONMENT_KEY to the key of the environment.")
-    cfg = shared.config(**options)
-    ensure_with_progress(Options.read(cfg))
+    cfg = ready_config(**options)
     made = ClaudeWorker(environment_id, key, sessions=sessions, seconds=seconds, keep=keep, files=files, options=cfg)
     notes.print(f"worker: {sessions} sessions at once; Ctrl-C ends it", style="dim", markup=False)
     if not run_until_stopped(made.run()):

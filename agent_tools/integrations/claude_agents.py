@@ -15,7 +15,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
@@ -27,7 +27,6 @@ from agent_tools.integrations.memory_folders import MemoryFolder
 from agent_tools.limits import KIB, MIB
 from agent_tools.machine.owner import Owner
 from agent_tools.machine.private_folder import private_base
-from agent_tools.machine.removal import remove_tree
 from agent_tools.results.commands import Cursor
 from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.runtime.in_thread import to_its_end
@@ -159,20 +158,17 @@ class SessionBox:
         self._context = context
         self._files = files
         self._seconds = seconds
-        self._copies: Path | None = None
+        can_mount = False
         with suppress(AgentToolsError):  # what is wrong with the engine is the first call's error
-            if context.allowed_roots and shared_runtime(cfg.get("engine")).guest().shares_files:
-                self._copies = Path(tempfile.mkdtemp(prefix=f"{Owner.current().token}-", dir=private_base()))
+            can_mount = bool(context.allowed_roots) and shared_runtime(cfg.get("engine")).guest().shares_files
         self._memories = [
-            MemoryFolder(root, root in context.read_only_roots, self._new_copies(f"memory-{number}"))
-            for number, root in enumerate(context.allowed_roots)
+            MemoryFolder(each, each in context.read_only_roots, can_mount) for each in context.allowed_roots
         ]
         mounted = [each.volume for each in self._memories if each.volume]
         try:
             self._sandbox = AsyncSandbox({**cfg, "volumes": [*read_volumes(cfg.get("volumes") or ()), *mounted]})
         except BaseException:
-            if self._copies:
-                remove_tree(self._copies)
+            self._forget()
             raise
         self._shell: AsyncProcess | None = None
         self._end: asyncio.TimerHandle | None = None
@@ -198,20 +194,12 @@ class SessionBox:
             await self._pull()  # jobs may have changed something since the last call
             await self._sandbox.close()
         finally:
-            for memory in self._memories:
-                memory.close()
-            if self._copies:
-                await to_its_end(partial(remove_tree, self._copies))
+            await to_its_end(self._forget)
             self.when_closed()
 
-    def _new_copies(self, name: str) -> Path | None:
-        """Make a folder that the user of the sandbox can write to, and no other: its parent is private."""
-        if self._copies is None:
-            return None
-        folder = self._copies / name
-        folder.mkdir()
-        folder.chmod(0o777)
-        return folder
+    def _forget(self) -> None:
+        for memory in self._memories:
+            memory.close()
 
     def _called(self, method: Call) -> Call:
         """Return a tool that starts the container if needed, keeps memories in step, and fails with words."""

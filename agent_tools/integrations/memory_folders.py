@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import TypeVar
 from agent_tools import AsyncSandbox
 from agent_tools.engines.volumes import Volume
 from agent_tools.limits import KIB, MIB, Limits
+from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.file_conversation import Conversation
 from agent_tools.runtime.files.mirror import Mirror
+from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
 from agent_tools.runtime.in_thread import in_thread
 
 FOLDER = "memory"  # in the sandbox's folder, of stores that are not mounted
@@ -31,16 +34,15 @@ class MemoryFolder:
 
     Args:
         root: the folder on the host, whose path the model knows.
-        copies: an empty folder of the host for the sandbox's copies; None if the engine shares no folders.
+        can_mount: the engine shares folders, so that the path can be one in the sandbox, too.
     """
 
-    def __init__(self, root: Path, is_read_only: bool, copies: Path | None = None) -> None:
+    def __init__(self, root: Path, is_read_only: bool, can_mount: bool = False) -> None:
         self.root = root
         self.is_read_only = is_read_only
-        self.volume: Volume | None = None
+        self._copies = make_temp_work_dir() if can_mount and _MOUNT_PATH.fullmatch(str(root)) else None
+        self.volume = _volume(self._copies, root) if self._copies else None
         """The volume by which the path that the model knows is one in the sandbox; None if it cannot be."""
-        if copies and _MOUNT_PATH.fullmatch(str(root)):
-            self.volume = Volume(copies.name, str(copies), True, VOLUME_BYTES, str(root))
         self._folder = str(root) if self.volume else f"{FOLDER}/{root.name}"
         self._sandbox: AsyncSandbox | None = None
         self._lock = threading.Lock()
@@ -61,8 +63,10 @@ class MemoryFolder:
         return "" if self.is_read_only else await self._use(sandbox, self._mirror.pull)
 
     def close(self) -> None:
-        """Close the connections to the sandbox."""
+        """Remove the sandbox's copies."""
         self._mirror.close()
+        if self._copies:
+            remove_tree(self._copies)
 
     async def _use(self, sandbox: AsyncSandbox, work: Callable[[], T]) -> T:
         def done() -> T:
@@ -79,3 +83,11 @@ class MemoryFolder:
 
 def _is_vendors(name: str) -> bool:
     return posixpath.basename(name).startswith(MARKER)
+
+
+def _volume(copies: Path, root: Path) -> Volume:
+    """Return a volume for copies, which the user of the sandbox can write to, and no other: its parent is private."""
+    folder = copies / "memory"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return Volume(f"memory-{secrets.token_hex(8)}", str(folder), True, VOLUME_BYTES, str(root))

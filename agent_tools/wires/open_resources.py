@@ -46,6 +46,13 @@ class PinsContainers(Protocol):
         """Begin something that stays open in a container's sandbox."""
 
 
+class UsesContainers(PinsContainers, Protocol):
+    """The methods of `Containers` that `used` needs, too."""
+
+    def use(self, id_: str, timeout: float = 0.0) -> AbstractContextManager[tuple[Sandbox, str]]:
+        """Acquire a container's sandbox for a short use."""
+
+
 @dataclass(eq=False)
 class OpenResource(Generic[T]):
     """An open thing, and its container, which is kept for it until `close` is called. `close` blocks."""
@@ -228,7 +235,7 @@ def program(source: Path, given: Mapping[str, Any], script: str = "") -> dict[st
     return {"command": command, "stdin": f"{line}\n".encode(), "script": script or line}
 
 
-async def used(containers: Containers[Any], container: Callable[[], str], work: Callable[[Sandbox], T]) -> T:
+async def used(containers: UsesContainers, container: Callable[[], str], work: Callable[[Sandbox], T]) -> T:
     """Run a short function on the sandbox of a container, which is found or created in a thread."""
 
     def done() -> T:

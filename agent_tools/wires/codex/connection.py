@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, create_model
@@ -41,9 +40,8 @@ from agent_tools.wires.codex.messages import (
     uri_of,
 )
 from agent_tools.wires.codex.processes import SessionProcesses
-from agent_tools.wires.open_resources import COMMAND, SLOT_TIMEOUT, PinsContainers, Place, Processes
+from agent_tools.wires.open_resources import COMMAND, Place, Processes, UsesContainers, used
 from agent_tools.wires.paths import Home
-from agent_tools.wires.routing import aside
 
 VERSION = "0.171.0"  # of the protocol that this was compared with
 MAX_COMMANDS = 32  # that run in a container
@@ -53,13 +51,6 @@ WAITING_BYTES = 4 * MIB  # of the messages of all of them
 MAX_FETCHES = 8  # `http/request`s of a key that are answered at once
 Send = Callable[[str], Awaitable[None]]
 T = TypeVar("T")
-
-
-class Sandboxes(PinsContainers, Protocol):
-    """The methods of `Containers` that a session uses."""
-
-    def use(self, id_: str, timeout: float = 0.0) -> AbstractContextManager[tuple[Sandbox, str]]:
-        """Acquire a container's sandbox for a short use."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +70,7 @@ class CodexWire:
 
     detached_seconds = 30.0  # as in codex, whose client tries for 25 s
 
-    def __init__(self, sandboxes: Sandboxes) -> None:
+    def __init__(self, sandboxes: UsesContainers) -> None:
         self.sandboxes = sandboxes
         self.commands = Processes(sandboxes, COMMAND, MAX_COMMANDS)
         self._sessions: dict[str, CodexSession] = {}
@@ -148,13 +139,8 @@ class CodexSession:
             self._end = asyncio.create_task(self._end_late())
 
     async def use(self, work: Callable[[Sandbox], T]) -> T:
-        """Run a short function on the sandbox, which is started if needed."""
-
-        def done() -> T:
-            with self._wire.sandboxes.use(self.box.container(), SLOT_TIMEOUT) as (sandbox, _):
-                return work(sandbox)
-
-        return await aside(done)
+        """Run a short function on the sandbox. It is started if needed."""
+        return await used(self._wire.sandboxes, self.box.container, work)
 
     async def _notify(self, method: str, params: dict[str, Any]) -> None:
         if self.connection:

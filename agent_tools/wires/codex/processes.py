@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -22,17 +23,15 @@ from agent_tools.results.commands import Cursor
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.codex.messages import FAILED, INVALID_REQUEST, Name, Number, Path, RpcError, Texts
-from agent_tools.wires.open_resources import OpenResource, Place, Processes, followed
+from agent_tools.wires.open_resources import AHEAD, TYPING_SECONDS, OpenResource, Place, Processes, followed
 from agent_tools.wires.routing import aside
 
-AHEAD = 256 * KIB  # bytes that a command may print before its client takes them
 KEPT = MIB  # bytes of output and events of a process that can be read again
 CHUNK_BYTES = 12 * KIB  # of output in one event, which is small JSON
 EVENT = 100  # bytes that an event takes beside its output
 MAX_ENDED = 16  # processes of a session that are remembered after their end
 KEPT_ENDED = 4 * MIB  # bytes of output of all of them
 MAX_WAIT = 600.0  # seconds of one `process/read`
-TYPING_SECONDS = 10.0  # in which a process takes what was typed
 WRITES = 64  # ids of writes that are remembered, since a client may repeat one
 TERMINAL = (24, 80)  # rows and columns
 _SPAWN_FAILURES = {126: "spawnPermissionDenied", 127: "spawnNotFound"}
@@ -46,11 +45,11 @@ class EnvPolicy(BaseModel):
 
 @dataclass(eq=False)
 class Log:
-    """A process, None once it has ended, and the end of its output: pieces with number and name of their stream."""
+    """A process, None once it has ended, and the end of its output: pieces, each with number and name of its stream."""
 
     run: OpenResource[AsyncProcess] | None
     takes_input: bool
-    chunks: deque[tuple[int, str, bytes]] = field(default_factory=deque)
+    chunks: deque[dict[str, Any]] = field(default_factory=deque)
     size: int = 0
     seq: int = 0
     exit_code: int | None = None
@@ -61,12 +60,12 @@ class Log:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, stream: str, data: bytes) -> dict[str, Any]:
-        """Add output; return the parameters of its event."""
-        self.chunks.append((self.step(), stream, data))
+        """Add output; return the piece."""
+        self.chunks.append({"seq": self.step(), "stream": stream, "chunk": data})
         self.size += len(data) + EVENT
         while self.size > KEPT:
-            self.size -= len(self.chunks.popleft()[2]) + EVENT
-        return _chunk(*self.chunks[-1])
+            self.size -= len(self.chunks.popleft()["chunk"]) + EVENT
+        return self.chunks[-1]
 
     def step(self) -> int:
         """Return the number of the next event, and wake its readers."""
@@ -74,10 +73,6 @@ class Log:
         self.changed.set()
         self.changed = asyncio.Event()
         return self.seq
-
-
-def _chunk(seq: int, stream: str, data: bytes) -> dict[str, Any]:
-    return {"seq": seq, "stream": stream, "chunk": data}
 
 
 class SessionProcesses:
@@ -150,21 +145,17 @@ class SessionProcesses:
         """`process/read`: events after a number; wait for one."""
         if (log := self._logs.get(process_id)) is None:
             raise RpcError(INVALID_REQUEST, f"unknown process id {process_id}")
-        after, loop = after_seq or 0, asyncio.get_running_loop()
-        deadline = loop.time() + min((wait_ms or 0) / 1000, MAX_WAIT)
-        while log.seq <= after and not log.is_closed and (left := deadline - loop.time()) > 0:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(log.changed.wait(), left)
-        room, events, following = max_bytes, list[dict[str, Any]](), log.seq + 1
-        for seq, stream, data in [each for each in log.chunks if each[0] > after]:
-            if room is not None and events and len(data) > room:
-                following = seq
-                break
-            room = None if room is None else room - len(data)
-            events.append(_chunk(seq, stream, data))
+        after = after_seq or 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min((wait_ms or 0) / 1000, MAX_WAIT)):
+                while log.seq <= after and not log.is_closed:
+                    await log.changed.wait()
+        new = [each for each in log.chunks if each["seq"] > after]
+        sizes = accumulate(len(each["chunk"]) for each in new)
+        given = [each for each, size in zip(new, sizes) if max_bytes is None or size <= max_bytes] or new[:1]
         return {
-            "chunks": events,
-            "nextSeq": following,
+            "chunks": given,
+            "nextSeq": new[len(given)]["seq"] if len(given) < len(new) else log.seq + 1,
             "exited": log.exit_code is not None,
             "exitCode": log.exit_code,
             "closed": log.is_closed,
@@ -218,7 +209,7 @@ class SessionProcesses:
     async def _follow(self, id_: str, log: Log, run: OpenResource[AsyncProcess], name: str) -> None:
         """Send the events of a process to its end. It waits for a client that takes nothing."""
         named = {"processId": id_}
-        async with aclosing(followed(run.it, Cursor(), AHEAD)) as outputs:
+        async with aclosing(followed(run.it, Cursor())) as outputs:
             async for new in outputs:
                 left_out = f"[{new.omitted:,} bytes are left out]\n".encode() if new.omitted else b""
                 for stream, data in ((name, new.stdout), ("stderr", left_out + new.stderr)):

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import socket
+import struct
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from agent_tools.errors import FileRejected
 from agent_tools.integrations.memory_folders import LIMITS, MemoryFolder
 from agent_tools.machine import folder as folders
+from agent_tools.runtime.files.file_conversation import Conversation
 from tests.unit.runtime.files.file_server import FileServers, content, write
 
 
@@ -83,6 +89,30 @@ def test_code_changes_no_file_of_the_vendors_own(store: Store) -> None:
     assert content(store.host) == {"a": b"1", ".anthropic-memory-store": b"marker"}
 
 
+NAMES = ["kept", "../out", "..", ".", "", "d/../../out", "/out", "a\0b", ".anthropic-memory-store"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    heads = [{"entries": [[name, 1, 1, 1]], "total": 1}, {}]
+    answers = b"".join(struct.pack(">I", len(data)) + data for data in (json.dumps(head).encode() for head in heads))
+    with ExitStack() as stack:
+
+        def connect(max_parts: int) -> Conversation:
+            ours, theirs = socket.socketpair()
+            stack.enter_context(theirs).sendall(answers + struct.pack(">I", 1) + b"x" + struct.pack(">I", 0))
+            return Conversation(ours, max_parts)
+
+        write(tmp_path, {"notes/.anthropic-memory-store": b"marker"})
+        folder = MemoryFolder(tmp_path / "notes", is_read_only=False)
+        sandbox: Any = SimpleNamespace(sync=SimpleNamespace(_files=lambda: SimpleNamespace(connect=connect)))
+        with suppress(FileRejected):
+            asyncio.run(folder.pull(sandbox))
+        folder.close()
+    taken = {"notes/kept": b"x"} if name == "kept" else {}
+    assert content(tmp_path) == {"notes/.anthropic-memory-store": b"marker", **taken}
+
+
 def test_what_is_read_only_is_not_copied_out(store: Store) -> None:
     store.folder.is_read_only = True
     write(store.inside, {"a": b"2"})
@@ -116,17 +146,22 @@ def test_paths_below_the_folder_are_known(store: Store) -> None:
     assert store.folder.inside("notes/a") is None
 
 
-def test_a_path_that_the_api_makes_of_a_name_is_the_same_inside(tmp_path: Path) -> None:
-    mounted = MemoryFolder(Path("/mnt/memory/my-notes"), False, tmp_path)
+def test_a_path_that_the_api_makes_of_a_name_is_the_same_inside() -> None:
+    mounted = MemoryFolder(Path("/mnt/memory/my-notes"), False, can_mount=True)
     assert mounted.volume
-    assert (mounted.volume.target, mounted.volume.source) == ("/mnt/memory/my-notes", str(tmp_path))
+    assert mounted.volume.folder
+    assert mounted.volume.target == "/mnt/memory/my-notes"
+    assert mounted.volume.folder.parent.stat().st_mode & 0o077 == 0
     assert mounted.inside("/mnt/memory/my-notes/x/../y") == "/mnt/memory/my-notes/y"
     assert mounted.inside("/mnt/memory/my-notes/../other") is None
+    write(mounted.volume.folder, {"of the sandbox": b""})
+    mounted.close()
+    assert not mounted.volume.folder.parent.exists()
 
 
 @pytest.mark.parametrize("root", ["/mnt/memory", "/mnt/memory/..", "/mnt/memory/a/b", "/mnt/data", "/etc", "/"])
-def test_nothing_is_mounted_at_another_path(tmp_path: Path, root: str) -> None:
-    assert MemoryFolder(Path(root), False, tmp_path).volume is None
+def test_nothing_is_mounted_at_another_path(root: str) -> None:
+    assert MemoryFolder(Path(root), False, can_mount=True).volume is None
 
 
 def test_the_host_is_read_beside_the_event_loop(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
