@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, create_model
@@ -50,7 +50,6 @@ MAX_WAITING = 256  # requests of a connection that are answered at once
 WAITING_BYTES = 4 * MIB  # of the messages of all of them
 MAX_FETCHES = 8  # `http/request`s of a key that are answered at once
 Send = Callable[[str], Awaitable[None]]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -137,10 +136,6 @@ class CodexSession:
         if self.connection is connection:
             self.connection = None
             self._end = asyncio.create_task(self._end_late())
-
-    async def use(self, work: Callable[[Sandbox], T]) -> T:
-        """Run a short function on the sandbox. It is started if needed."""
-        return await used(self._wire.sandboxes, self.box.container, work)
 
     async def _notify(self, method: str, params: dict[str, Any]) -> None:
         if self.connection:
@@ -297,16 +292,16 @@ class Connection:
             return [await _PROCESSES[method](session.processes, **given)]
         if method == "http/request":
             async with self.wire.fetches(self.box.place[0]):
-                return await session.use(partial(fetch, **given))
+                return await used(self.wire.sandboxes, self.box.container, partial(fetch, **given))
         if method in _FILES:
             is_strict = given.pop("follow_symlinks") is False
 
-            def used(sandbox: Sandbox) -> dict[str, Any]:
+            def work(sandbox: Sandbox) -> dict[str, Any]:
                 if is_strict and "path" in given:
                     refuse_links(sandbox, given["path"])
                 return dict(_FILES[method](session.files, sandbox, **given))
 
-            return [await session.use(used)]
+            return [await used(self.wire.sandboxes, self.box.container, work)]
         return [self._info() if method == "environment/info" else {"status": "ready"}]
 
     def _info(self) -> dict[str, Any]:
