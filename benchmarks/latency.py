@@ -35,7 +35,8 @@ from agent_tools.engines import context
 from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.payload import container_config
-from agent_tools.engines.engine import EngineContainer, Isolation, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.package_data import shipped
 from agent_tools.machine.owner import Owner
 from agent_tools.runtime.files.work_dir import prepare_work_dir

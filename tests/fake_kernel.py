@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_tools.engines.engine import EngineContainer, Guest, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
+from agent_tools.engines.guest import Guest
 from agent_tools.guest.wire.words import NO_COPY, Failed, write
 
 ATTACK = "attack"

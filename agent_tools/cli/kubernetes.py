@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from agent_tools import settings
-from agent_tools.engines.engine import Guest, SandboxSpec
+from agent_tools.engines.engine import SandboxSpec
+from agent_tools.engines.guest import Guest
 from agent_tools.engines.kubernetes import warm_pods
 from agent_tools.engines.kubernetes.options import KubernetesOptions
 from agent_tools.engines.kubernetes.pod import pod_maker, reference

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from agent_tools.cli.output_file import written
-from agent_tools.engines.oci_runtime import Wall
+from agent_tools.engines.isolation import Wall
 from agent_tools.engines.recipe import FLAVOURS
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import size_of

@@ -22,7 +22,7 @@ from agent_tools.code_mode.async_script import AsyncScript
 from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.script import Script
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.isolation import Isolation
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.machine.removal import remove_tree

@@ -22,7 +22,8 @@ from agent_tools.conformance.findings import (
 from agent_tools.conformance.gvisor import explained
 from agent_tools.conformance.host import host_findings
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.engine import EngineContainer, Isolation
+from agent_tools.engines.engine import EngineContainer
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.oci_runtime import kind_of
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError

@@ -15,8 +15,8 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
 from agent_tools import settings
+from agent_tools.engines.isolation import Wall
 from agent_tools.engines.network import NetworkPolicy
-from agent_tools.engines.oci_runtime import Wall
 from agent_tools.engines.recipe import Flavour
 from agent_tools.engines.volumes import Volume, read_volumes
 from agent_tools.errors import InvalidParams

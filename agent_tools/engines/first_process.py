@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.network import PackageIndex
 
 GUEST_HOME = "/home/sandbox"

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from agent_tools.engines.isolation import Isolation
 from agent_tools.errors import SandboxStartError
 
-if TYPE_CHECKING:
-    from agent_tools.engines.engine import Isolation
-
-Wall = Literal["auto", "container", "gvisor"]
-"""The wall between code and the host's kernel: `auto` is the engine's default runtime."""
 RuntimeKind = Literal["container", "gvisor", "kata", "sysbox", ""]
 _KINDS: tuple[tuple[str, RuntimeKind], ...] = (
     ("runsc", "gvisor"),

@@ -13,15 +13,12 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from agent_tools.engines.guest import Guest
 from agent_tools.errors import InvalidParams
 from agent_tools.guest.wire.words import WORK_DIR_NAMES
 from agent_tools.limits import GIB, MIB, size_of, size_text
 from agent_tools.machine.unsafe_folders import objection, overlap
-
-if TYPE_CHECKING:
-    from agent_tools.engines.engine import Guest
 
 GUEST_VOLUMES = "/volumes"
 DEFAULT_BYTES = 10 * GIB

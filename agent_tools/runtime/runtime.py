@@ -13,7 +13,8 @@ from pathlib import Path
 
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import Images
-from agent_tools.engines.engine import Engine, EngineContainer, Guest
+from agent_tools.engines.engine import Engine, EngineContainer
+from agent_tools.engines.guest import Guest
 from agent_tools.engines.recipe import RecipeLike
 from agent_tools.errors import AgentToolsError
 from agent_tools.machine.background import Background, do_all

@@ -18,7 +18,8 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from functools import partial
 from pathlib import Path
 
-from agent_tools.engines.engine import Engine, EngineContainer, Guest, SandboxSpec
+from agent_tools.engines.engine import Engine, EngineContainer, SandboxSpec
+from agent_tools.engines.guest import Guest
 from agent_tools.errors import EngineError, SandboxStartError
 from agent_tools.machine.background import MOST_AT_ONCE, start_thread
 

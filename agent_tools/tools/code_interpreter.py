@@ -74,7 +74,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     * network: 'none', a list of names such as `['pypi']`, a dict with more (see `agent_tools.engines.network`), or an
       engine network.
     * memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
-      `agent_tools.engines.engine.Isolation`.
+      `agent_tools.engines.isolation.Isolation`.
     * limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.limits`.
     * checkpoint: whether a copy replaces a killed kernel: docs/checkpoints.md. Default True.
     * pool: the number of sandboxes to keep ready for instances with the same options, whose work_dirs lie in the same

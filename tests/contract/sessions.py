@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Engine, Isolation
+from agent_tools.engines.engine import Engine
+from agent_tools.engines.isolation import Isolation
 from agent_tools.limits import Limits
 from agent_tools.machine.removal import empty_folder
 from agent_tools.runtime.files.work_dir import prepare_work_dir

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_tools.engines.engine import EngineContainer, Guest, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
+from agent_tools.engines.guest import Guest
 from agent_tools.errors import EngineUnavailable
 from tests.doubles import ProcessEngine
 

@@ -14,7 +14,8 @@ import yaml
 
 import docker
 from agent_tools import CodeInterpreter, Sandbox
-from agent_tools.engines.engine import EngineContainer, Isolation, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.kubernetes.api import Api
 from agent_tools.engines.kubernetes.engine import CLAIMED, KubernetesEngine
 from agent_tools.engines.kubernetes.warm_pods import pool

@@ -20,7 +20,8 @@ from agent_tools.engines.docker.engine_info import EngineInfo
 from agent_tools.engines.docker.payload import SHARES, container_config, local_log
 from agent_tools.engines.docker.podman_form import cgroup_v1_config, limit_tcp, podman_config, processes_of_user
 from agent_tools.engines.docker.unfinished import Unfinished
-from agent_tools.engines.engine import EngineContainer, Guest, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
+from agent_tools.engines.guest import Guest
 from agent_tools.engines.oci_runtime import chosen, kind_of
 from agent_tools.engines.package_data import shipped
 from agent_tools.engines.volumes import Volume

@@ -8,15 +8,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from agent_tools.engines.engine import (
-    GUEST_RUN_DIR,
-    GUEST_SKILLS,
-    GUEST_WORK_DIR,
-    MAX_SKILL_BYTES,
-    Isolation,
-    SandboxSpec,
-)
+from agent_tools.engines.engine import GUEST_RUN_DIR, GUEST_SKILLS, GUEST_WORK_DIR, MAX_SKILL_BYTES, SandboxSpec
 from agent_tools.engines.first_process import COMMAND, GUEST_HOME, GUEST_SESSION, environment
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.oci_runtime import chosen, kind_of
 from agent_tools.engines.volumes import Volume
 from agent_tools.guest.wire.gvisor import engine_limit

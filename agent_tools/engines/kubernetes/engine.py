@@ -17,7 +17,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from agent_tools.engines.engine import EngineContainer, Guest, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
+from agent_tools.engines.guest import Guest
 from agent_tools.engines.kubernetes import warm_pods
 from agent_tools.engines.kubernetes.answers import table
 from agent_tools.engines.kubernetes.api import CONFLICT, FORBIDDEN, NOT_FOUND, Api, ApiRefused, Json, quoted

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.engines.context import tag_for
-from agent_tools.engines.engine import GUEST_SKILLS, GUEST_WORK_DIR, MAX_SKILL_BYTES, Isolation, SandboxSpec
+from agent_tools.engines.engine import GUEST_SKILLS, GUEST_WORK_DIR, MAX_SKILL_BYTES, SandboxSpec
 from agent_tools.engines.first_process import COMMAND, GUEST_HOME, GUEST_SESSION, PYTHON, environment
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.kubernetes.options import KubernetesOptions
 from agent_tools.engines.kubernetes.seccomp import Profiles
 from agent_tools.engines.oci_runtime import kind_of

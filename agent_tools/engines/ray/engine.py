@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agent_tools.engines.context import tag_for
-from agent_tools.engines.engine import EngineContainer, Guest, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
+from agent_tools.engines.guest import Guest
 from agent_tools.engines.ray.greeting import read_message, send_message
 from agent_tools.engines.ray.link import GREETING_SECONDS, MAX_ANSWER, LinkStdio
 from agent_tools.engines.ray.node import NodeEndpoint

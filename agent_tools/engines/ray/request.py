@@ -11,8 +11,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from agent_tools.engines.engine import Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import SandboxSpec
 from agent_tools.engines.first_process import environment
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import (

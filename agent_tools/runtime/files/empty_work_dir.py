@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from agent_tools.engines.engine import Guest
+from agent_tools.engines.guest import Guest
 from agent_tools.machine.owner import Owner, owner_is_gone
 from agent_tools.machine.private_folder import opened_own, private_base
 from agent_tools.runtime.files.work_dir import prepare_work_dir

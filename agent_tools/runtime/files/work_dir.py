@@ -9,7 +9,7 @@ import socket
 import stat
 from pathlib import Path
 
-from agent_tools.engines.engine import Guest
+from agent_tools.engines.guest import Guest
 from agent_tools.errors import InvalidParams
 from agent_tools.machine.folder import OPEN_DIR
 from agent_tools.machine.guest_ids import GUEST_UIDS, hand_over

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from agent_tools.engines.engine import Guest
+from agent_tools.engines.guest import Guest
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.machine.folder import (

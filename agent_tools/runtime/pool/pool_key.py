@@ -6,7 +6,8 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent_tools.engines.engine import Guest, Isolation
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.volumes import Volume
 from agent_tools.limits import Limits
 from agent_tools.runtime.sandbox.session_spec import SessionSpec

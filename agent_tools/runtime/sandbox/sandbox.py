@@ -15,7 +15,8 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from agent_tools.engines.engine import GUEST_SKILLS, Engine, Guest, SandboxSpec
+from agent_tools.engines.engine import GUEST_SKILLS, Engine, SandboxSpec
+from agent_tools.engines.guest import Guest
 from agent_tools.engines.oci_runtime import chosen, kind_of
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError, KernelDied, SandboxStartError

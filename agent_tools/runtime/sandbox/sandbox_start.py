@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent_tools.engines.engine import Engine, EngineContainer, Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import Engine, EngineContainer, SandboxSpec
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import InvalidParams, SandboxStartError
 from agent_tools.runtime.files.claims import refuse_claimed

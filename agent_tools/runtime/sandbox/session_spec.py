@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.volumes import Volume
 from agent_tools.guest.wire.message_limits import DEFAULT_LIMIT, MessageLimits
 from agent_tools.limits import Limits

@@ -9,7 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, Protocol
 
-from agent_tools.engines.engine import Guest, Isolation, Stdio
+from agent_tools.engines.engine import Stdio
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.oci_runtime import shares_kernel
 from agent_tools.errors import EngineError
 from agent_tools.guest.wire.sockets import pair

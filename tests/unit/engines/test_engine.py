@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.isolation import Isolation
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MIB
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.oci_runtime import chosen, kind_of
 from agent_tools.errors import InvalidParams, SandboxStartError
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import SandboxSpec
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.volumes import Volume, check_path, chosen, read_volumes, with_volumes
 from agent_tools.errors import InvalidParams, SandboxStartError
 from agent_tools.limits import GIB, MIB

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.isolation import Isolation
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Died, Execution
 from agent_tools.runtime.sandbox.session_spec import SessionSpec

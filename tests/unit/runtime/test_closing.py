@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import EngineContainer, Isolation
+from agent_tools.engines.engine import EngineContainer
+from agent_tools.engines.isolation import Isolation
 from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
@@ -115,7 +116,7 @@ def test_a_process_that_ends_waits_for_removals(work_dir: Path) -> None:
     code = f"""
 import os, threading, time
 from pathlib import Path
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.isolation import Isolation
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.sandbox import SessionSpec
 from agent_tools.limits import Limits

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Guest
+from agent_tools.engines.guest import Guest
 from agent_tools.machine.path_walk import identity
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.claims import Claim

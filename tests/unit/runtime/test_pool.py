@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.isolation import Isolation
 from agent_tools.errors import EngineUnavailable, PreludeError
 from agent_tools.limits import Limits
 from agent_tools.machine.background import do_now

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import EngineContainer, Isolation
+from agent_tools.engines.engine import EngineContainer
+from agent_tools.engines.isolation import Isolation
 from agent_tools.errors import EngineUnavailable, SessionClosed
 from agent_tools.limits import Limits
 from agent_tools.machine.owner import Owner

@@ -13,7 +13,9 @@ from typing import cast
 
 import pytest
 
-from agent_tools.engines.engine import Engine, EngineContainer, Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import Engine, EngineContainer, SandboxSpec
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation
 from agent_tools.errors import EngineUnavailable
 from agent_tools.runtime.stoppable import StoppableEngine, Stopping
 from tests.waiting import until

@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 from agent_tools import AsyncSandbox, Sandbox
-from agent_tools.engines.engine import EngineContainer, Isolation, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
+from agent_tools.engines.isolation import Isolation
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.limits import GIB
 from agent_tools.results.execution import Result, finished

@@ -20,7 +20,7 @@ from agent_tools.engines.docker.podman_form import (
     podman_config,
     processes_of_user,
 )
-from agent_tools.engines.engine import Guest
+from agent_tools.engines.guest import Guest
 from agent_tools.engines.package_data import shipped
 from agent_tools.errors import SandboxStartError
 from agent_tools.limits import MIB

@@ -14,7 +14,9 @@ import requests
 
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.unfinished import LOOK_SECONDS, Unfinished
-from agent_tools.engines.engine import EngineContainer, Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation
 from agent_tools.errors import EngineError, EngineUnavailable, SandboxStartError
 from tests.unit.engines.docker.test_unfinished import NotedGuard
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from agent_tools.engines.docker.payload import SHARES, SHARES_AHEAD, container_config
-from agent_tools.engines.engine import Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import SandboxSpec
 from agent_tools.engines.first_process import CACHE_ENVIRONMENT, ENVIRONMENT, NETWORK_ENVIRONMENT
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.package_data import shipped
 from agent_tools.engines.volumes import Volume

@@ -8,7 +8,9 @@ from typing import Any
 from lightkube.config import models as lightkube
 from lightkube.config.kubeconfig import KubeConfig
 
-from agent_tools.engines.engine import Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import SandboxSpec
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.kubernetes.cluster import Cluster
 from agent_tools.engines.kubernetes.options import KubernetesOptions
 from agent_tools.engines.kubernetes.pod import PodMaker, pod_maker

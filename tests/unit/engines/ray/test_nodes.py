@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import EngineContainer, Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import EngineContainer, SandboxSpec
 from agent_tools.engines.first_process import environment
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.ray import greeting, link, node_keys
 from agent_tools.engines.ray.engine import NodesEngine

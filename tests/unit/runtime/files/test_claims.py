@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.isolation import Isolation
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.machine.private_folder import private_base, remove_stale_run_dirs

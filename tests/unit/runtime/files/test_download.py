@@ -9,7 +9,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 
-from agent_tools.engines.engine import Guest
+from agent_tools.engines.guest import Guest
 from agent_tools.errors import FileRejected
 from agent_tools.limits import Limits
 from agent_tools.results.execution import StagedFile

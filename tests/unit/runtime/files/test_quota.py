@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.isolation import Isolation
 from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import MIB, Limits

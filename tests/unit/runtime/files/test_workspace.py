@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent_tools.engines.engine import Guest
+from agent_tools.engines.guest import Guest
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.machine.folder import moment

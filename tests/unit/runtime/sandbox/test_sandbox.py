@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Guest, Isolation
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation
 from agent_tools.errors import SandboxStartError
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Stream

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.isolation import Isolation
 from agent_tools.limits import Limits
 from agent_tools.runtime.run_lock import RunLock
 from agent_tools.runtime.sandbox.sandbox import LiveSandbox

@@ -17,8 +17,9 @@ from typing import get_args
 
 import pytest
 
-from agent_tools.engines.engine import Guest, Isolation, Stdio
-from agent_tools.engines.oci_runtime import Wall
+from agent_tools.engines.engine import Stdio
+from agent_tools.engines.guest import Guest
+from agent_tools.engines.isolation import Isolation, Wall
 from agent_tools.guest.wire.mux import Mux
 from agent_tools.guest.wire.sockets import SO_PASSRIGHTS
 from agent_tools.guest.wire.words import Files, Kill, SocketOrder, Start
