@@ -127,7 +127,7 @@ class EventLoop(LoopThread):
             helpers.shutdown(wait=False, cancel_futures=True)
 
 
-class Watched:
+class DescriptorWatch:
     """The descriptors that a member waits for; the loop is told of changes alone. It does not know its member."""
 
     def __init__(self, loop: EventLoop) -> None:
