@@ -8,7 +8,8 @@ import struct
 import subprocess
 import termios
 
-from .wire.commands import Spec, StreamName
+from .wire.commands import Spec
+from .wire.words import StreamName
 
 SHELLS = ("/bin/bash", "/bin/sh")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_TOOLS_")}

@@ -40,11 +40,11 @@ from .wire.commands import (
     Signal,
     Spec,
     Started,
-    StreamName,
     Taken,
     write_event,
 )
 from .wire.sockets import await_input
+from .wire.words import StreamName
 
 NO_ROOM = write_event(CommandEnded("no program", errno.EAGAIN))  # the answer to a command whose server cannot start
 
@@ -111,7 +111,7 @@ class CommandServer:
     def reap(self) -> None:
         """Reap ended children. One that ended at its time limit has its session killed before its pid is free."""
         while (ended := _ended_child()) is not None:
-            command = next((each for each in self.commands if each.pid == ended), None)
+            command = next((each for each in self.commands if each.is_running and each.pid == ended), None)
             if command and command.timed_out:
                 kill_tree(ended, command.family)
             _, status = os.waitpid(ended, 0)
@@ -149,7 +149,8 @@ def _ended_child() -> int | None:
 
 MAX_OUT = 256 * 1024  # bytes waiting for the host, from which on nothing is read from the process
 CHUNK_BYTES = 64 * 1024
-END_OF_TRANSMISSION = b"\x04"  # what ends the input of a terminal
+END_OF_TRANSMISSION = b"\x04"  # hands over a line of a terminal that has no end yet; of an empty one it ends the input
+LINE_ENDS = (b"\n", b"\r", END_OF_TRANSMISSION)
 TERMINAL_SECONDS = 0.05  # to wait for the last output of a terminal that a child still has
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -174,6 +175,7 @@ class Command:
         self.pending = bytearray()
         self.is_input_over = False
         self.is_terminal = False
+        self.is_in_line = False  # the terminal's input, whose last line has no end yet
         self.held = -1  # the process's end of its terminal, -1 for none
         self.outputs: dict[int, StreamName] = {}
         self.look()
@@ -205,9 +207,7 @@ class Command:
             case Spec() if not self.pid and not self.has_ended:
                 self.start(order)
             case Input(data):
-                self.pending += data
-                self.is_input_over = self.is_input_over or not data
-                self.feed()
+                self.take_input(data)
             case Signal(number) if self.is_running:
                 with contextlib.suppress(OSError):
                     os.killpg(self.pid, number)
@@ -238,7 +238,10 @@ class Command:
         self.watch.want(self.link.fileno(), READ | (WRITE if self.out else 0), self.on_link)
         has_room = len(self.out) < MAX_OUT
         for descriptor in self.outputs:
-            self.watch.want(descriptor, READ if has_room and not self.has_ended else 0, self.on_output)
+            events = READ if has_room else 0
+            if self.pending and descriptor == self.stdin:  # a terminal
+                events |= WRITE
+            self.watch.want(descriptor, 0 if self.has_ended else events, self.on_output)
         if self.stdin >= 0 and not self.is_terminal:
             self.watch.want(self.stdin, WRITE if self.pending else 0, self.on_stdin)
 
@@ -308,9 +311,11 @@ class Command:
 
     # -- its streams --------------------------------------------------------------------------------------------------
 
-    def on_output(self, descriptor: int, _events: int) -> None:
-        """Send output of the process to the host."""
-        data = _read(descriptor, CHUNK_BYTES)
+    def on_output(self, descriptor: int, events: int) -> None:
+        """Send output of the process to the host; continue to write the input of a terminal."""
+        if events & WRITE:
+            self.on_stdin(descriptor, events)
+        data = _read(descriptor, CHUNK_BYTES) if events & READ else None
         if data:
             self.say(CommandPrinted(self.outputs[descriptor], data))
         elif data is not None:
@@ -334,6 +339,15 @@ class Command:
         self.feed()
         self.look()
 
+    def take_input(self, data: bytes) -> None:
+        """Write bytes to stdin; b'' ends it."""
+        if self.is_terminal:
+            data = data or END_OF_TRANSMISSION * (2 if self.is_in_line else 1)
+            self.is_in_line = not data.endswith(LINE_ENDS)
+        self.is_input_over = self.is_input_over or not data
+        self.pending += data
+        self.feed()
+
     def feed(self) -> None:
         """Write as much input as the process reads, and grant the host as many bytes."""
         if self.stdin < 0:
@@ -344,11 +358,7 @@ class Command:
             del self.pending[:taken]
             self.say(Taken(taken))
         if self.is_input_over and not self.pending:
-            if self.is_terminal:
-                self.is_input_over = False
-                _write(self.stdin, END_OF_TRANSMISSION)
-            else:
-                self.close_stdin()
+            self.close_stdin()
 
     def close_stdin(self) -> None:
         """End the process's input."""

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Union
 
 from .framing import FrameBuffer
+from .words import StreamName
 
 MAX_FRAME = 64 * 1024  # bytes of every payload but a Spec's
 MAX_SPEC = 4 * 1024 * 1024
@@ -32,7 +33,6 @@ _HEADER = struct.Struct(">BI")
 _ENDED = struct.Struct(">BIB")
 _SIZE = struct.Struct(">HH")
 
-StreamName = Literal["stdout", "stderr"]
 How = Literal["code", "signal", "no program", "no folder"]
 HOWS: tuple[How, ...] = ("code", "signal", "no program", "no folder")
 
