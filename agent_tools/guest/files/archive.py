@@ -1,7 +1,7 @@
 """Save and load a folder and the kernel's variables as a tar, which only these functions read.
 
-    {"op": "save", ..., "variables": false}    {}, content
-    {"op": "save", ..., "variables": seconds}  {"address"}, then content, then {"report"}
+    {"op": "save", ..., "variables": false}    {}, content, then {"left_out"}
+    {"op": "save", ..., "variables": seconds}  {"address"}, then content, then {"left_out", "report"}
     {"op": "load", ..., "variables": false}    takes content, then {}
     {"op": "load", ..., "variables": seconds}  {"address"}, then takes content, then {"report"}
 
@@ -9,6 +9,9 @@ Without a path there are no files. With variables, the tar begins with an empty 
 begin with it and a number are the variables: pieces of the records of pickling.py, which pass through here unread. They
 come last, so that modules in the folder are there before what refers to them, and never get into the folder. The kernel
 connects to the abstract socket of the name `address`, within the seconds. A report is null where the kernel broke off.
+
+Code may change the folder while it is saved. A file that has vanished by the time it is read is left out; one that has
+become shorter ends in zeros. A file that cannot be read is left out, and stands in `left_out`: [[name, reason], ...].
 
 A tar that is loaded may be compressed (gzip, bzip2, xz). It is decompressed here, in bounded pieces: tarfile itself
 decompresses all of a piece at once, and copies what is left of it at every read, which is quadratic.
@@ -23,6 +26,7 @@ import lzma
 import os
 import secrets
 import socket
+import stat
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -34,6 +38,7 @@ from .content import CHUNK_BYTES, Content
 MARK = ".agent_tools.variables"
 MEMBER_BYTES = 1024 * 1024  # bytes in one member
 MAX_REPORT = 16 * 1024 * 1024  # bytes
+MAX_LEFT_OUT = 20  # names
 COMPRESSED: dict[bytes, Callable[[Any], Any]] = {
     b"\x1f\x8b\x08": lambda file: gzip.GzipFile(fileobj=file),
     b"BZh": bz2.BZ2File,
@@ -52,20 +57,20 @@ def save(request: dict[str, Any], content: Content, tell: Tell) -> None:
     if not request["variables"]:
         tell({})
         with _tar(content) as tar:
-            _add(tar, request["path"])
+            left_out = _add(tar, request["path"])
         content.end()
+        tell({"left_out": left_out})
         return
     with KernelLink(request["variables"]) as kernel:
         tell({"address": kernel.address})
         content.push()
         with _tar(content) as tar:
             tar.addfile(_member(""))
-            if request["path"]:
-                _add(tar, request["path"])
+            left_out = _add(tar, request["path"]) if request["path"] else []
             for number, piece in enumerate(kernel.pieces()):
                 tar.addfile(_member(f".{number:06}", len(piece)), BytesIO(piece))
         content.end()
-        tell({"report": kernel.report()})
+        tell({"left_out": left_out, "report": kernel.report()})
 
 
 def _tar(content: Content) -> tarfile.TarFile:
@@ -78,13 +83,64 @@ def _member(suffix: str, size: int = 0) -> tarfile.TarInfo:
     return member
 
 
-def _add(tar: tarfile.TarFile, path: str) -> None:
-    root = os.path.realpath(path)
-    tar.add(path, arcname=".", filter=lambda member: _plain(member, root))
+def _add(tar: tarfile.TarFile, path: str) -> list[tuple[str, str]]:
+    """Add a folder; return the names of what could not be read, each with the reason."""
+    root, waiting = os.path.realpath(path), ["."]
+    left_out: list[tuple[str, str]] = []
+    while waiting:
+        name = waiting.pop()
+        with contextlib.ExitStack() as stack:
+            try:
+                member, file, below = _entry(tar, root, name, stack)
+            except FileNotFoundError:
+                continue
+            except OSError as exc:
+                if len(left_out) < MAX_LEFT_OUT:
+                    left_out.append((name, os.strerror(exc.errno or errno.EIO)))
+                continue
+            waiting += below
+            if member and (plain := _plain(member, root)):
+                tar.addfile(plain, file)
+    return left_out
+
+
+def _entry(
+    tar: tarfile.TarFile, root: str, name: str, stack: contextlib.ExitStack
+) -> "tuple[tarfile.TarInfo | None, Any, list[str]]":
+    """Return an entry as a member, its content if it is a file, and the names of those below it, the last first.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    place = os.path.join(root, name)
+    mode = os.lstat(place).st_mode
+    if stat.S_ISREG(mode):
+        file = open(place, "rb", opener=_open_at_once)  # noqa: SIM115  (the caller's stack closes it)
+        stack.callback(file.close)
+        return tar.gettarinfo(arcname=name, fileobj=file), _Padded(file), []
+    names = sorted(os.listdir(place), reverse=True) if stat.S_ISDIR(mode) else []
+    below = [os.path.join(name, each) for each in names if name != "." or not each.startswith(MARK)]
+    return tar.gettarinfo(place, name), None, below
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open what may be a link or a pipe by now."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+class _Padded:
+    """A file whose content ends in zeros where it has become shorter than it was."""
+
+    def __init__(self, file: BufferedReader) -> None:
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        """Return exactly this many bytes."""
+        return self._file.read(size).ljust(size, b"\0")
 
 
 def _plain(member: tarfile.TarInfo, root: str) -> "tarfile.TarInfo | None":
-    """Leave out owners, reserved names, and entries that an archive cannot restore.
+    """Leave out owners, and entries that an archive cannot restore.
 
     That is sockets, pipes, devices, and links that lead out of the folder. Those that lead into it become relative.
     """
@@ -93,7 +149,7 @@ def _plain(member: tarfile.TarInfo, root: str) -> "tarfile.TarInfo | None":
     if member.issym() and not _stays(member, root):
         return None
     is_plain = member.isfile() or member.isdir() or member.issym() or member.islnk()
-    return member if is_plain and not member.name.removeprefix("./").startswith(MARK) else None
+    return member if is_plain else None
 
 
 def _stays(member: tarfile.TarInfo, root: str) -> bool:

@@ -11,7 +11,7 @@ in archive.py. A file is written under another name and then replaced, so that a
     {"op": "move", "path", "to"}               {}
     {"op": "remove", "path", "recursive"}      {}
     {"op": "make_dir", "path"}                 {}, also if it exists
-    {"op": "save", "path", "variables"}        {} and then a tar of the folder as content (archive.py)
+    {"op": "save", "path", "variables"}        {}, a tar of the folder as content, then what was left out (archive.py)
     {"op": "load", "path", "variables"}        takes a tar as content and unpacks it there, then {}
 
 For the sync of a folder (regular files; names that could disturb a reader, with control or direction characters, are

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import logging
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -27,9 +28,12 @@ MARK = b".agent_tools.variables"
 NAME_BYTES = 100  # of a tar's first field, ustar(5)
 MAX_NAME = 200  # characters of a variable's name
 MAX_REASON = 300
+MAX_LEFT_OUT = 20  # files that a guest names
 UNREADABLE = "the sandbox gave no report that could be understood"
 NO_ARCHIVE = "The archive cannot be read: give what `save` made, or a tar whose members stay in the folder."
 NO_FILES = ""  # for a path: the variables alone
+
+log = logging.getLogger(__name__)
 
 Pieces = Iterator[memoryview]
 
@@ -53,7 +57,9 @@ class WithVariables:
 
     def report(self) -> VariablesReport:
         """Return the kernel's report on the variables. Raises OSError."""
-        return read_report(check(self.talk.read_head(), self.path), self.limits)
+        head = check(self.talk.read_head(), self.path)
+        warn_of_left_out(head)
+        return read_report(head, self.limits)
 
 
 class Archives:
@@ -66,6 +72,8 @@ class Archives:
     def save(self, path: str, most: int) -> Iterator[bytes]:
         """Yield a tar of a folder, in pieces, with its files, folders and links; links are not followed.
 
+        What the sandbox cannot read is left out and logged.
+
         Raises:
             OSError: it cannot be read; EFBIG beyond `most` bytes.
         """
@@ -73,6 +81,7 @@ class Archives:
             talk.send_head({"op": "save", "path": path, "variables": False})
             check(talk.read_head(), path)
             yield from content(talk, most, path)
+            warn_of_left_out(check(talk.read_head(), path))
 
     def load(self, path: str, archive: Pieces) -> None:
         """Unpack a tar into a folder, within the sandbox: the host reads none of its members.
@@ -137,6 +146,20 @@ def opened(archive: bytes | BinaryIO) -> tuple[bool, Pieces]:
     begun = pieces(archive)
     first = next(begun, memoryview(b""))
     return bytes(first[:NAME_BYTES]).rstrip(b"\0") == MARK, itertools.chain([first], begun)
+
+
+def warn_of_left_out(head: Head) -> None:
+    """Log the files that the guest says it could not read.
+
+    Raises:
+        ValueError: it is malformed, or names too many.
+    """
+    left_out = head.get("left_out", [])
+    if not isinstance(left_out, list) or len(left_out) > MAX_LEFT_OUT:
+        raise ValueError("a malformed list of files")
+    if left_out:
+        named = ", ".join(f"{each.name} ({each.reason})" for each in map(_missing, left_out))
+        log.warning("Not in the archive, since the sandbox cannot read them: %s", named)
 
 
 def read_report(head: Head, limits: Limits) -> VariablesReport:

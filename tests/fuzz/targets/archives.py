@@ -15,7 +15,19 @@ from agent_tools.runtime.files.guest_files import GuestFiles
 from tests.fuzz.oracle import Bound, Parts, Target
 from tests.fuzz.targets.guest_files import LENGTHS, ask_each, unfold_answers
 
-WORDS = ("address", "report", "kept", "missing", "errno", "a", "agent_tools-0", "x" * 300, "\x1b[2J", "\ud800")
+WORDS = (
+    "address",
+    "report",
+    "kept",
+    "missing",
+    "left_out",
+    "errno",
+    "a",
+    "agent_tools-0",
+    "x" * 300,
+    "\x1b[2J",
+    "\ud800",
+)
 LIMITS = Limits(max_archive_bytes=MIB, max_variables=1_000, max_listed_files=1_000)
 MOVES = frozenset("\x08\t\n\r\x0b\x0c\x1b\x85\u2028\u2029\u202e")  # what would leave the line, or turn it
 LONGEST = 12  # characters that stand for one that is escaped
@@ -63,6 +75,7 @@ TARGET = Target(
     words=(
         b'{"address": "a"}',
         b'{"report": null}',
+        b'{"left_out": [["a", "b"]]}',
         b'{"report": {"kept": ["a"], "missing": [["b", "c"]]}}',
         *LENGTHS,
     ),

@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools.limits import Limits
 from agent_tools.results.variables import MissingVariable, VariablesReport
-from agent_tools.runtime.files.archives import MAX_REASON, UNREADABLE, opened, read_report
+from agent_tools.runtime.files.archives import MAX_REASON, UNREADABLE, opened, read_report, warn_of_left_out
 
 
 def tar(*names: str) -> bytes:
@@ -60,6 +60,20 @@ def test_no_report_is_a_problem_that_is_told(head: dict[str, Any]) -> None:
 def test_what_is_no_report_is_refused(report: object) -> None:
     with pytest.raises(ValueError, match="report"):
         read_report({"report": report}, Limits(max_variables=10))
+
+
+def test_files_that_were_left_out_are_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_left_out({"left_out": [["a\x1b[2J", "Permission denied"], ["b", "c\n"]]})
+    warn_of_left_out({})
+    (record,) = caplog.records
+    assert "a (Permission denied), b (c" in record.getMessage()
+    assert record.getMessage().isprintable()
+
+
+@pytest.mark.parametrize("left_out", [{}, ["a"], [["a"]], [["a", 1]], [["a", "b"]] * 21])
+def test_what_is_no_list_of_files_is_refused(left_out: object) -> None:
+    with pytest.raises(ValueError, match="malformed"):
+        warn_of_left_out({"left_out": left_out})
 
 
 def test_names_and_reasons_are_cut_and_cannot_move_a_cursor() -> None:
