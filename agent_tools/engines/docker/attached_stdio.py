@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agent_tools.guest.wire.sockets import await_either, await_input
+from agent_tools.guest.wire.sockets import await_any
 
 CHUNK_BYTES = 256 * 1024
 SSH_SECONDS = 5.0  # seconds that an ssh process may take to end
@@ -135,7 +135,7 @@ def conversation(stream: socket.socket, data: bytes, seconds: float, most: int) 
             try:
                 part = stream.recv(65_536)
             except _LATER:
-                (await_either if unsent else await_input)(stream.fileno(), left)
+                await_any([stream.fileno()], [stream.fileno()] if unsent else [], left)
                 continue
             if not part:
                 break

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from ..wire.sockets import pair as _pair
 
 MAX_BYTES = 64
-DESCRIPTORS = 7  # of a kernel
+DESCRIPTORS, BRANCH_DESCRIPTORS = 7, 2  # of a kernel, and of the supervisor of a branch
 AWAKE, BRANCH = b"awake", b"branch"
 THREADS, CHILDREN, MEMORY, TIME = "threads", "children", "memory", "time"
 _CREDENTIALS = struct.Struct("3i")  # ucred, unix(7): pid, uid, gid

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterator
 from typing import NoReturn
 
-from .datagrams import BRANCH, DESCRIPTORS, MAX_BYTES
+from .datagrams import BRANCH, BRANCH_DESCRIPTORS, DESCRIPTORS, MAX_BYTES
 
 PAUSE = 0.0002  # seconds between two looks whether a parent has ended
 RETRY_TIMEOUT = 30.0  # seconds that a fork is tried again
@@ -66,6 +66,8 @@ def _wait(line: socket.socket) -> Woken:
         word, descriptors, _, _ = socket.recv_fds(line, MAX_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         if not word:
             os._exit(0)
+        if len(descriptors) < (BRANCH_DESCRIPTORS if word == BRANCH else DESCRIPTORS):
+            os._exit(1)  # code has taken nearly all numbers: PID 1 reports the end of the copy
         if is_orphaned_fork():
             own_files()
             kind = Branched if word == BRANCH else Woken

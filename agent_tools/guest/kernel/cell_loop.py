@@ -18,7 +18,7 @@ from contextvars import Context
 from functools import wraps
 from typing import Any
 
-from ..wire.sockets import await_any_input, await_input
+from ..wire.sockets import await_any, await_input
 from ..wire.spin_wait import SpinningSelector
 from . import interrupts
 from .shell import SandboxShell
@@ -75,7 +75,7 @@ class CellLoop(asyncio.SelectorEventLoop):
             try:
                 if self.was_used:
                     self._run_until_input(descriptor, left)
-                elif await_any_input([descriptor, self._ssock.fileno()], left):
+                elif await_any([descriptor, self._ssock.fileno()], [], left):
                     self.was_used = not await_input(descriptor, 0)  # by a thread, or a signal
             except BaseException as exc:  # noqa: BLE001  (of callbacks, tasks and signal handlers)
                 self._show(exc)

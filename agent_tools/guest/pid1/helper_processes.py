@@ -82,10 +82,10 @@ class HelperProcesses:
         is_wanted = self._resolver not in self.pids and self._resolvers_left > 0
         return [self._questions.fileno()] if self._questions and is_wanted else []
 
-    def serve_names(self, readable: list[int]) -> None:
+    def serve_names(self, ready: set[int]) -> None:
         """Fork a resolver, if a question for a name has come."""
         port = self._questions
-        if port and port.fileno() in readable:
+        if port and port.fileno() in ready:
             with port.dup() as kept:
                 self._resolver = self._fork(lambda: resolver.serve(kept))
             if self._resolver:

@@ -9,7 +9,6 @@ ends every process of the sandbox. It handles no signal: those sent from inside 
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import time
@@ -21,7 +20,7 @@ from ..forks import MAX_TRACEBACK, in_fork, set_dumpable, yield_to_pid_1
 from ..gvisor import is_gvisor
 from ..process_scope import ProcessScope
 from ..processes import is_child, status_of_main_thread
-from ..wire.sockets import pair
+from ..wire.sockets import await_any, pair
 from ..wire.words import (
     NO_COPY,
     Arm,
@@ -58,6 +57,7 @@ RunKernel = Callable[[list[int], str], None]
 RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
 CHECK_SECONDS = 1.0  # seconds between two looks at the main thread of the kernel
 ARMED_AFTER = 0.25  # seconds of a run that the host may take to arm it
+NO_ROOM = "there is no room for its process"
 WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
 
 
@@ -89,14 +89,14 @@ class Init:
             readers, writers = self.host.watched()
             readers += [*self.helpers.watched(), *self.branches.filenos()]
             readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
-            readable, writable, _ = select.select(readers, writers, [], self.timeout())
+            ready = await_any(readers, writers, self.timeout())
             self.look_at_kernel()
             self.hear()
             self.oom.look(self.kernel_pid, self.keeper.ranked())
             self.memory.look(self.keeper.pids)
             self.reap()
-            self.helpers.serve_names(readable)
-            for order, descriptors in self.host.exchange({*readable, *writable}):
+            self.helpers.serve_names(ready)
+            for order, descriptors in self.host.exchange(ready):
                 try:
                     self.obey(order, descriptors)
                 finally:
@@ -173,6 +173,13 @@ class Init:
         """Fork a fresh kernel, after everything the last one left behind is gone."""
         self.keeper.drop()
         self.clear_for(generation)
+        try:
+            self.fork_kernel(descriptors)
+        except OSError as exc:  # commands may have taken all processes
+            self.host.say(Failed(generation, f"{NO_ROOM} ({exc.strerror})"))
+
+    def fork_kernel(self, descriptors: list[int]) -> None:
+        """Fork a kernel. Raises OSError."""
         ours, theirs = pair()
         ours.setblocking(False)
         with self.keeper.connect() as keeper, theirs, self.new_pipes() as pipes:

@@ -68,9 +68,9 @@ class LastWords:
 
     def close(self) -> None:
         """Let go of them, in a fork."""
-        for reader in self._readers:
+        for reader in [*self._readers, *self._earlier]:
             os.close(reader)
-        self._readers = []
+        self._readers, self._earlier = [], []
 
 
 def _read(parent: socket.socket, readers: list[int], let_go: Callable[[], None]) -> NoReturn:

@@ -14,7 +14,6 @@ import gc
 import json
 import os
 import re
-import select
 import signal
 import socket
 import time
@@ -26,6 +25,7 @@ from typing import Any
 from ..checkpoints.oom_priority import COPY_FIRST, rank
 from ..files.content import Content
 from ..kernel.shell import SandboxShell
+from ..wire.sockets import await_input
 from .record_buffer import SessionPickler, VariableTooLarge, packed
 from .time_limit import TimeLimit, TooSlow, ring
 
@@ -168,7 +168,7 @@ class Saving:
         text, due = b"", None
         while True:
             wait = None if due is None else max(0.0, due - time.monotonic())
-            if not select.select([reports], [], [], wait)[0]:
+            if not await_input(reports.fileno(), wait):
                 self.seconds_left /= 2
                 return number, _too_slow(self.bounds)
             data = reports.read(CHUNK_BYTES)

@@ -11,6 +11,7 @@ Theory of operation
 import contextlib
 import select
 import socket
+from collections.abc import Iterable, Mapping
 
 SO_PASSRIGHTS = 83  # asm-generic/socket.h
 
@@ -25,31 +26,29 @@ def pair(kind: int = socket.SOCK_STREAM) -> tuple[socket.socket, socket.socket]:
 
 def await_input(descriptor: int, seconds: "float | None" = None) -> bool:
     """Wait until there is something to read, or the end; return whether there is. None waits for ever."""
-    return _await([descriptor], select.POLLIN, seconds)
-
-
-def await_any_input(descriptors: "list[int]", seconds: "float | None" = None) -> bool:
-    """Wait as `await_input` does, for any of several descriptors."""
-    return _await(descriptors, select.POLLIN, seconds)
+    return bool(await_any([descriptor], [], seconds))
 
 
 def await_room(descriptor: int, seconds: "float | None" = None) -> bool:
     """Wait until writing is possible or the other end is closed; return whether it is. None waits for ever."""
-    return _await([descriptor], select.POLLOUT, seconds)
+    return bool(await_any([], [descriptor], seconds))
 
 
-def await_either(descriptor: int, seconds: "float | None" = None) -> bool:
-    """Wait until reading or writing is possible; return whether it is. None waits for ever."""
-    return _await([descriptor], select.POLLIN | select.POLLOUT, seconds)
+def await_any(readers: Iterable[int], writers: Iterable[int], seconds: "float | None" = None) -> set[int]:
+    """Wait for input of any of `readers` or room in any of `writers`; return those that are ready."""
+    events = dict.fromkeys(readers, select.POLLIN)
+    for descriptor in writers:
+        events[descriptor] = events.get(descriptor, 0) | select.POLLOUT
+    return _await(events, seconds)
 
 
 def await_hang_up(descriptor: int, seconds: "float | None" = None) -> bool:
     """Wait until the other end is closed, even with unread bytes; return whether it is. None waits for ever."""
-    return _await([descriptor], 0, seconds)  # a hang-up is told unasked
+    return bool(_await({descriptor: 0}, seconds))  # a hang-up is told unasked
 
 
-def _await(descriptors: "list[int]", event: int, seconds: "float | None") -> bool:
+def _await(events: Mapping[int, int], seconds: "float | None") -> set[int]:
     poller = select.poll()
-    for descriptor in descriptors:
+    for descriptor, event in events.items():
         poller.register(descriptor, event)
-    return bool(poller.poll(None if seconds is None else max(0.0, seconds) * 1000))
+    return {descriptor for descriptor, _ in poller.poll(None if seconds is None else max(0.0, seconds) * 1000)}

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
 from agent_tools.guest.wire.commands import CommandError, Spec
-from agent_tools.guest.wire.sockets import await_either, await_input
+from agent_tools.guest.wire.sockets import await_any
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine.event_loop import READ, WRITE, DescriptorWatch, join, leave
 from agent_tools.machine.rounds import rounds
@@ -261,8 +261,7 @@ def _feed(process: Process, source: BinaryIO) -> None:
 def _await(process: Process) -> None:
     """Wait until a command can be advanced, or its limits must be checked."""
     if (descriptor := process.fileno()) >= 0:
-        wait = await_either if process.has_more_to_say else await_input
-        wait(descriptor, CHECK_SECONDS)
+        await_any([descriptor], [descriptor] if process.has_more_to_say else [], CHECK_SECONDS)
 
 
 def _argv(command: object) -> tuple[str, ...] | str:

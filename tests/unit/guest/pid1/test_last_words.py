@@ -13,6 +13,7 @@ import pytest
 
 from agent_tools.guest.pid1.last_words import LEFT_OUT, MAX_BYTES, LastWords
 from tests.leaks import children
+from tests.unit.guest.pid1.no_room import forbid_processes
 from tests.waiting import until
 
 ENOUGH = 100.0  # seconds for a fork on a busy machine
@@ -102,3 +103,22 @@ def test_a_locked_pipe_is_not_waited_for() -> None:
     os.kill(holder, signal.SIGKILL)
     for writer in (stdout, stderr):
         os.close(writer)
+
+
+def test_a_fork_lets_go_of_the_pipes_of_earlier_kernels_too() -> None:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            words, before = LastWords(), len(os.listdir("/proc/self/fd"))
+            writers = [*words.pipes()[1::2]]
+            forbid_processes()
+            assert list(words.read_output(1, nothing)) == []
+            writers += words.pipes()[1::2]
+            for writer in writers:
+                os.close(writer)
+            words.close()
+            code = len(os.listdir("/proc/self/fd")) - before
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

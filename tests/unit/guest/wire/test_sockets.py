@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.wire.sockets import await_either, await_hang_up, await_input, await_room
+from agent_tools.guest.wire.sockets import await_any, await_hang_up, await_input, await_room
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 Wait = Callable[[int, float], bool]
@@ -62,13 +62,15 @@ def test_an_end_is_seen_and_a_time_that_is_up_is_a_look(wait: Wait, pair: tuple[
     assert wait(ours.fileno(), FOREVER)
 
 
-def test_either_is_enough(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_any_is_enough(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
-    assert await_either(ours.fileno(), FOREVER)
+    here, there = ours.fileno(), theirs.fileno()
+    assert await_any([here, there], [here], FOREVER) == {here}
     fill(ours)
-    assert not await_either(ours.fileno(), 0.05)
+    assert await_any([here], [here], 0.05) == set()
+    assert await_any([here, there], [], FOREVER) == {there}
     theirs.send(b"x")
-    assert await_either(ours.fileno(), FOREVER)
+    assert await_any([here], [here], FOREVER) == {here}
 
 
 def test_a_hang_up_is_waited_for_whatever_there_is_to_read(pair: tuple[socket.socket, socket.socket]) -> None:

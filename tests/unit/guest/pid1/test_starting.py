@@ -1,7 +1,11 @@
-"""The waking of a copy that ends before it can be the kernel: the host is told at once, and waits for nothing."""
+"""A kernel that cannot start: the host is told at once, and waits for nothing.
+
+Where a copy ends before it can be the kernel, and where there is no room for a process.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -11,8 +15,9 @@ import pytest
 
 from agent_tools.guest.checkpoints.datagrams import AWAKE
 from agent_tools.guest.checkpoints.keeper import COPY_ENDED, Copy
-from agent_tools.guest.pid1.init import Init
+from agent_tools.guest.pid1.init import NO_ROOM, Init
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed
+from tests.unit.guest.pid1.no_room import forbid_processes
 
 
 class Host:
@@ -68,6 +73,15 @@ def told_of_a_short_life() -> list[Any]:
     return host.told
 
 
+def told_without_room() -> list[Any]:
+    """Return what the host hears of a start where no process can be forked."""
+    host = Host()
+    init = Init(cast("Any", host), lambda *_: None, cast("Any", Reach()))
+    forbid_processes()
+    init.start(2, [])
+    return host.told
+
+
 def sleeper() -> int:
     """Return a child that waits."""
     pid = os.fork()
@@ -98,4 +112,15 @@ def test_the_end_of_a_kernel_is_told_however_soon_it_came_after_its_waking() -> 
             told = told_of_a_short_life()
         finally:
             os._exit(0 if told == [Exit(2, code=7, signal=0, oom=False)] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_start_without_room_for_a_process_is_told_and_pid_1_goes_on() -> None:
+    pid = os.fork()
+    if pid == 0:
+        told = []
+        try:
+            told = told_without_room()
+        finally:
+            os._exit(0 if told == [Failed(2, f"{NO_ROOM} ({os.strerror(errno.EAGAIN)})")] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
