@@ -5,17 +5,43 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+MAX_FILE = 100_000  # characters of a file of requirements
+
 
 def tell_of_packages(words: list[str], tell: Callable[[str], None]) -> bool:
     """Answer an installer's arguments from the installed packages; return False if something was refused."""
     after = words[words.index("install") + 1 :] if "install" in words else []
-    if wanted := [word for word in after if not word.startswith("-")]:
+    if wanted := list(_wanted(after)):
         return _tell_of_wanted(wanted, tell)
     if {"list", "freeze"} & set(words):
         print("\n".join(sorted({f"{each.name}=={each.version}" for each in distributions()}, key=str.lower)))
         return True
     tell("Packages cannot be changed here; `%pip list` shows those that are installed.")
     return False
+
+
+def _wanted(words: list[str]) -> Iterator[str]:
+    """Yield the requirements among an installer's arguments, and those in the files that these name."""
+    rest = iter(words)
+    for word in rest:
+        option, _, path = word.partition("=")
+        if option in ("-r", "--requirement"):
+            yield from _lines(path or next(rest, ""))
+        elif not word.startswith("-"):
+            yield word
+
+
+def _lines(path: str) -> list[str]:
+    """Return the requirements of a file, one a line; its path itself if it cannot be read.
+
+    The format: https://pip.pypa.io/en/stable/reference/requirements-file-format/. Options in it are passed over.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [line.partition(" #")[0].strip() for line in file.read(MAX_FILE).splitlines()]
+    except (OSError, ValueError):
+        return [path]
+    return [line for line in lines if line and not line.startswith(("#", "-"))]
 
 
 def _tell_of_wanted(wanted: list[str], tell: Callable[[str], None]) -> bool:
