@@ -9,7 +9,7 @@ from pathlib import Path
 from agent_tools.engines.context import REPOSITORY, tag_for
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import Progress, ensure
-from agent_tools.engines.docker.image_archive import names_in
+from agent_tools.engines.docker.image_archive import names_in, plain_name
 from agent_tools.engines.docker.image_origin import origin_of
 from agent_tools.engines.recipe import FLAVOURS, Recipe, RecipeLike
 from agent_tools.errors import EngineError
@@ -47,7 +47,8 @@ def load(engine: DockerEngine, path: Path, progress: Progress = lambda _: None) 
 
     Raises:
         EngineError: it is not an archive of images; or has another's, which would replace what the engine has under
-            that name; or one under a name of this installation that another version has built.
+            that name; or one under a name of this installation that another version has built; or the engine has
+            found other names in it.
         OSError: the file cannot be read.
     """
     progress(f"Loading {path}")
@@ -63,9 +64,16 @@ def load(engine: DockerEngine, path: Path, progress: Progress = lambda _: None) 
         for line in engine.load_image(file):
             progress(line)
             if line.startswith("Loaded image: "):
-                tags.append(line.removeprefix("Loaded image: ").removeprefix("localhost/"))
+                tags.append(plain_name(line.removeprefix("Loaded image: ")))
     if not tags:
         raise EngineError(f"{path} has no image with a name: write it with `agent-tools image save`.")
+    if hidden := sorted(set(tags) - names):
+        for tag in tags:
+            engine.remove_image(tag)
+        raise EngineError(
+            f"The engine has found {hidden[0]!r:.80} in {path}, which hides that name. All that it loaded was removed "
+            "again; an image that the engine had under that name is lost. Do not use this file."
+        )
     current = {tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
     for tag in current.intersection(tags):
         if (version := origin_of(engine.image_facts(tag)).version) != __version__:

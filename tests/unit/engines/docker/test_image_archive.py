@@ -74,15 +74,47 @@ def test_what_is_no_archive_of_images_is_an_error(data: bytes) -> None:
         names_in(io.BytesIO(data))
 
 
+MANIFEST = json.dumps(manifest("agent-tools:a")["manifest.json"]).encode()
+OTHER = json.dumps(manifest("python:3.13")["manifest.json"]).encode()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/manifest.json", ".//manifest.json", "././manifest.json", "x/../manifest.json", "x//y", "../x", "x/.", "link/y"],
+)
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_path_that_an_engine_could_read_as_another_is_refused(path: str, is_first: bool) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "."
+        tar.addfile(link)
+        members = [("manifest.json", MANIFEST), (path, OTHER)]
+        for name, data in reversed(members) if is_first else members:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    file.seek(0)
+    with pytest.raises(EngineError, match="not an archive of images"):
+        names_in(file)
+
+
+def test_what_follows_the_end_of_an_archive_is_refused() -> None:
+    first, second = archive(manifest("agent-tools:a")).getvalue(), archive(manifest("python:3.13")).getvalue()
+    with pytest.raises(EngineError, match="not an archive of images"):
+        names_in(io.BytesIO(first + second))
+
+
 class Loading:
     """As much of an engine as loading needs."""
 
-    def __init__(self, version: str = __version__) -> None:
+    def __init__(self, version: str = __version__, hidden: tuple[str, ...] = ()) -> None:
         self.loaded: list[str] = []
         self._version = version
+        self._hidden = hidden
 
     def load_image(self, file: BinaryIO) -> Iterator[str]:
-        for name in sorted(names_in(file)):
+        for name in [*sorted(names_in(file)), *self._hidden]:
             self.loaded.append(name)
             yield f"Loaded image: {name}"
 
@@ -90,13 +122,21 @@ class Loading:
         return {"Config": {"Labels": {"org.opencontainers.image.version": self._version}}}
 
     def remove_image(self, tag: str) -> None:
-        self.loaded.remove(tag)
+        self.loaded = [name for name in self.loaded if name.removeprefix("localhost/") != tag]
 
 
 def test_another_image_is_refused_before_the_engine_gets_it(tmp_path: Path) -> None:
     path, engine = tmp_path / "a.tar", Loading()
     path.write_bytes(archive(manifest("agent-tools:a", "postgres:16")).getvalue())
     with pytest.raises(EngineError, match="'postgres:16': nothing was loaded"):
+        image_file.load(cast("Any", engine), path)
+    assert engine.loaded == []
+
+
+def test_all_is_removed_again_if_the_engine_finds_a_name_that_was_hidden(tmp_path: Path) -> None:
+    path, engine = tmp_path / "a.tar", Loading(hidden=("localhost/python:3.13",))
+    path.write_bytes(archive(manifest("agent-tools:a")).getvalue())
+    with pytest.raises(EngineError, match="hides that name"):
         image_file.load(cast("Any", engine), path)
     assert engine.loaded == []
 
