@@ -18,14 +18,11 @@ import requests.adapters
 import urllib3
 import urllib3.connection
 
-import docker
 from agent_tools.engines.docker.address import environment
 from agent_tools.engines.docker.podman_form import EngineName, engine_name
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.extras import pip_install
 from agent_tools.text import one_line, shorten
-
-__all__ = ["docker"]
 
 SEE_DOCTOR = " `agent-tools doctor` shows what is wrong."
 START_ENGINE_HINT = (
@@ -109,20 +106,31 @@ class DockerConnection:
 
         With `is_patient`, the client for requests that may take up to BUILD_TIMEOUT.
         """
+        client = self._connected()
+        if not is_patient:
+            return client.api
         with self._lock:
-            if self._client is None or self._client_pid != os.getpid():
-                self._client, self._patient_client = self._connect(), None
-                self._client_pid = os.getpid()
-            if not is_patient:
-                return self._client.api
             if self._patient_client is None:
-                self._patient_client = _client(BUILD_TIMEOUT, self._client.api.api_version, self._environ)
+                self._patient_client = _client(BUILD_TIMEOUT, client.api.api_version, self._environ)
             return self._patient_client.api
 
     def new_client(self, timeout: int) -> docker.DockerClient:
         """Return another client, which need not ask for the engine's version again."""
         version = self.api().api_version
         return _client(timeout, version, self._environ)
+
+    def _connected(self) -> docker.DockerClient:
+        """Return the client of this process. Threads without one each ask the engine: none waits for another's wait."""
+        client = self._client
+        if client and self._client_pid == os.getpid():
+            return client
+        client = self._connect()
+        with self._lock:
+            if self._client is None or self._client_pid != os.getpid():
+                self._client, self._patient_client, self._client_pid = client, None, os.getpid()
+            elif client is not self._client:
+                client.close()
+            return self._client
 
     def _connect(self) -> docker.DockerClient:
         self._environ = environment()

@@ -28,6 +28,7 @@ class Engine(socketserver.ThreadingUnixStreamServer):
     def __init__(self, path: Path, at_once: int) -> None:
         self.connections = 0
         self.all_wait = threading.Barrier(at_once)
+        self.pings_wait = threading.Barrier(1)
         super().__init__(str(path), Answers)
 
 
@@ -41,6 +42,8 @@ class Answers(BaseHTTPRequestHandler):
         super().setup()
 
     def do_GET(self) -> None:
+        if self.path.endswith("_ping"):
+            self.server.pings_wait.wait(30)
         self._answer({"ApiVersion": "1.41", "Id": self.path})
 
     def do_POST(self) -> None:
@@ -101,6 +104,15 @@ def test_requests_at_the_same_time_have_connections_of_their_own_and_leave_them_
     connection.api().close()
 
 
+def test_no_thread_waits_until_another_has_its_answer(engine: Engine) -> None:
+    engine.pings_wait = threading.Barrier(4)  # an engine that answers none before it has heard all
+    connection = DockerConnection(timeout=60)
+    with ThreadPoolExecutor(4) as threads:
+        clients = list(threads.map(lambda _: connection.api(), range(4)))
+    assert len(set(map(id, clients))) == 1
+    clients[0].close()
+
+
 def test_requests_read_no_environment_which_other_threads_may_be_writing(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +127,7 @@ def test_requests_read_no_environment_which_other_threads_may_be_writing(
 def test_an_engine_behind_a_proxy_is_asked_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://engine.example:2375")
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as proxy:
-        proxy.connections = 0  # type: ignore[attr-defined]
+        proxy.connections, proxy.pings_wait = 0, threading.Barrier(1)  # type: ignore[attr-defined]
         thread = threading.Thread(target=proxy.serve_forever, args=[0.01])
         thread.start()
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
