@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import docker.errors
 import requests
 
 from agent_tools.engines.context import REPOSITORY
 from agent_tools.engines.docker.attached_stdio import AttachedStdio, OutputFrames, conversation, response_of, socket_of
-from agent_tools.engines.docker.connection import DockerConnection, docker, explained, failed_step, translated
+from agent_tools.engines.docker.connection import DockerConnection, explained, failed_step, translated
 from agent_tools.engines.docker.engine_info import EngineInfo
 from agent_tools.engines.docker.payload import SHARES, container_config, local_log
 from agent_tools.engines.docker.podman_form import cgroup_v1_config, limit_tcp, podman_config, processes_of_user
@@ -94,7 +95,6 @@ class DockerEngine:
     def _begun(self, sandbox: EngineContainer, spec: SandboxSpec) -> EngineContainer:
         """Start a sandbox that was created; return it with its stdio and pid."""
         with contextlib.ExitStack() as undo:
-            undo.callback(self._unfinished.doubt, _name(spec))
             try:
                 if spec.run_dir is None:  # before the start, so that no output is missed
                     stdio = self._attach(sandbox)
@@ -106,9 +106,20 @@ class DockerEngine:
                 if self._is_cgroup_v1():  # before any code runs
                     limit_tcp(sandbox.pid or self._pid(sandbox))
             except docker.errors.APIError as exc:
+                self._give_up(sandbox, spec)
                 raise SandboxStartError(f"The engine cannot start the sandbox: {_explain(exc, spec)}") from exc
+            except BaseException:
+                self._unfinished.doubt(_name(spec))
+                raise
             undo.pop_all()
         return sandbox
+
+    def _give_up(self, sandbox: EngineContainer, spec: SandboxSpec) -> None:
+        """Remove a sandbox that the engine refused to start; later, if that fails."""
+        try:
+            self.remove(sandbox)
+        except EngineError:
+            self._unfinished.doubt(_name(spec))
 
     def _check_volumes(self, volumes: Sequence[Volume]) -> None:
         """Check that the engine has the volumes that it is to know by name: it would make a missing one.

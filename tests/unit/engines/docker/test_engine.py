@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import docker.errors
 import pytest
@@ -86,6 +86,36 @@ def test_what_may_have_been_made_is_looked_for_briefly_before_another_is_made() 
             engine.start(_spec())
     assert connection.waited.count(TIMEOUT) == 2
     assert sum(connection.waited) <= 2 * TIMEOUT + 3 * LOOK_SECONDS
+
+
+class RefusingApi:
+    """The SDK's client of an engine that makes containers, starts none, and has removed them itself; notes requests."""
+
+    def __init__(self) -> None:
+        self.api = self
+        self.asked: list[str] = []
+
+    def __getattr__(self, request: str) -> Any:
+        def ask(*args: Any, **kwargs: Any) -> dict[str, str]:
+            self.asked.append(request)
+            if request == "start":
+                raise docker.errors.APIError("unknown runtime")
+            if request == "remove_container":
+                raise docker.errors.NotFound("it is gone")
+            return {"Id": "c1"}
+
+        return ask
+
+
+def test_what_an_engine_refused_to_start_is_not_looked_for_at_each_later_start() -> None:
+    api = RefusingApi()
+    connection = SimpleNamespace(engine="Docker", api=lambda: api, new_client=lambda _: api)
+    engine = engine_on(cast("Any", connection))
+    for _ in range(3):
+        with pytest.raises(SandboxStartError, match="unknown runtime"):
+            engine.start(_spec())
+    assert api.asked.count("remove_container") == 3
+    assert "containers" not in api.asked
 
 
 def _spec() -> SandboxSpec:
