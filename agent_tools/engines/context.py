@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import re
@@ -111,7 +112,12 @@ def _requirement(entry: str) -> str:
 
 
 def tag_for(recipe: RecipeLike = ()) -> str:
-    """Return the image's tag: `agent-tools:<first 16 hex digits of the context's SHA-256>`."""
+    """Return the image's tag: `agent-tools:<first 16 hex digits of the context's SHA-256>`; its files are read once."""
+    return _tag(recipe_of(recipe))
+
+
+@functools.lru_cache(maxsize=128)
+def _tag(recipe: Recipe) -> str:
     digest = hashlib.sha256()
     for name, content in sorted(context_files(recipe).items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)

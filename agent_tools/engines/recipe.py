@@ -38,6 +38,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.flavour not in FLAVOURS:
             raise InvalidParams(f"flavour={self.flavour!r:.80} is not one of {', '.join(FLAVOURS)}.")
+        for entry in self.packages:
+            if not isinstance(entry, str):
+                raise InvalidParams(f"packages has {entry!r:.80}, which is not a requirement such as 'polars==1.0.0'.")
         for name in self.debian_packages:
             if not isinstance(name, str) or not _DEBIAN.fullmatch(name):
                 raise InvalidParams(f"debian_packages has {name!r:.80}, which is not the name of a Debian package.")
