@@ -257,7 +257,9 @@ def test_a_warm_sandbox_is_taken_and_another_spec_starts_cold(
         ids.append(started.id)
         assert started.stdio
         assert [each.id for each, _ in engine.strays(Owner.current().labels)] == [started.id]
+        assert engine.last_words(started, asked(engine)) is None
         started.stdio.close()
+        assert engine.last_words(started, asked(engine)) == "it has ended" or not started.id.startswith(CLAIMED)
         engine.remove(started)
     assert [id_.startswith(CLAIMED) for id_ in ids] == [True, False, False]
     assert _containers(cluster) == []

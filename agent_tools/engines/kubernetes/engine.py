@@ -101,8 +101,9 @@ class KubernetesEngine:
         """Return the last output, the pod's status and its log; None while the stream is open."""
         stdio = sandbox.stdio
         if sandbox.id.startswith(CLAIMED):
-            words = stdio.last_words if isinstance(stdio, ExecStdio) else ""
-            return words or None
+            if not isinstance(stdio, ExecStdio):
+                return None
+            return stdio.last_words or ("it has ended" if stdio.has_ended else None)
         progress = self._progress(sandbox.id)
         if progress.is_running:
             return None

@@ -18,6 +18,7 @@ import httpcore2
 import httpx2
 from websockets.utils import accept_key
 
+from agent_tools.engines.engine import Stdio
 from agent_tools.engines.kubernetes.api import Api, Query
 from agent_tools.engines.kubernetes.exec_channels import PROTOCOLS, Channels
 from agent_tools.errors import EngineError
@@ -33,7 +34,7 @@ SILENCE_SECONDS = 100.0  # seconds without a byte, pongs included, after which t
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class ExecStdio:
+class ExecStdio(Stdio):
     """The Stdio protocol over an exec stream. `timeout` is the limit of each wait for opening it, in seconds.
 
     Raises:
@@ -64,14 +65,15 @@ class ExecStdio:
         """Return the status and the stderr of the program."""
         return self._channels.last_words
 
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the program, or the stream, is at its end."""
+        return self._descriptor < 0 or self._channels.has_ended
+
     # -- the Stdio protocol -------------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         """Return the descriptor to poll; -1 once closed."""
-        return self._descriptor
-
-    def writer(self) -> int:
-        """Return the same descriptor."""
         return self._descriptor
 
     def receive(self) -> bytes | None:
