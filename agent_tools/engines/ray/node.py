@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillWorks
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from agent_tools.engines.engine import Engine, EngineContainer, SandboxSpec, Stdio
@@ -39,7 +40,7 @@ from agent_tools.machine.owner import NAME_LABEL, Owner
 from agent_tools.version import __version__
 
 STARTS_AT_ONCE = 4  # sandboxes that start: more make each of them slower
-MAX_GREETINGS = 128  # connections without a running sandbox; further ones are closed at once
+MAX_STRANGERS = 128  # connections that have not shown the token; the oldest makes room for another
 MAX_WAITING = MIB  # bytes read from one side that the other has not taken; then reading pauses
 PIECES_PER_STEP = 4
 
@@ -76,9 +77,9 @@ class NodeServer:
     def __init__(self, engine: Engine, ensure_image: Callable[[Recipe], str], name: str, host: str, slots: int) -> None:
         self._engine, self._ensure_image = engine, ensure_image
         self._tls, certificate = serving_tls()
-        self._listener = socket.create_server((host, 0), backlog=MAX_GREETINGS)
+        self._listener = socket.create_server((host, 0), backlog=MAX_STRANGERS)
         self._starts = threading.Semaphore(STARTS_AT_ONCE)
-        self._greetings = threading.Semaphore(MAX_GREETINGS)
+        self._strangers: dict[socket.socket, None] = {}  # the oldest first
         self._lock = threading.Lock()
         self._taken = 0
         self._carried: set[StreamCarrier] = set()
@@ -119,14 +120,8 @@ class NodeServer:
                     return
                 time.sleep(0.1)  # too many descriptors
                 continue
-            self._begin(connection)
-
-    def _begin(self, connection: socket.socket) -> None:
-        if self._greetings.acquire(blocking=False):
-            if start_thread(lambda: self._greet(connection), "agent-tools-caller"):
-                return
-            self._greetings.release()
-        connection.close()
+            if not start_thread(partial(self._greet, connection), "agent-tools-caller"):
+                connection.close()
 
     def _greet(self, connection: socket.socket) -> None:
         try:
@@ -135,9 +130,13 @@ class NodeServer:
                 deadline = time.monotonic() + GREETING_SECONDS
                 prepare(connection)
                 connection.settimeout(GREETING_SECONDS)
-                caller = self._tls.wrap_socket(connection, server_side=True, suppress_ragged_eofs=False)
+                caller = self._tls.wrap_socket(
+                    connection, server_side=True, suppress_ragged_eofs=False, do_handshake_on_connect=False
+                )
                 undo.callback(caller.close)
-                given = read_exactly(caller, TOKEN_BYTES, deadline)
+                with self._stranger(caller):
+                    caller.do_handshake()
+                    given = read_exactly(caller, TOKEN_BYTES, deadline)
                 if not hmac.compare_digest(given, self.endpoint.token.encode()):
                     return
                 request = read_message(caller, MAX_REQUEST, deadline)
@@ -146,8 +145,22 @@ class NodeServer:
                     undo.pop_all()
         except OSError as exc:  # ssl.SSLError is one
             log.debug("a caller was not served: %r", exc)
+
+    @contextlib.contextmanager
+    def _stranger(self, caller: ssl.SSLSocket) -> Iterator[None]:
+        """Count a connection among those that have shown no token; end the oldest if there are too many."""
+        with self._lock:
+            self._strangers[caller] = None
+            oldest = next(iter(self._strangers)) if len(self._strangers) > MAX_STRANGERS else None
+            if oldest:
+                del self._strangers[oldest]
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # its thread closes it
+        try:
+            yield
         finally:
-            self._greetings.release()
+            with self._lock:
+                self._strangers.pop(caller, None)
 
     def _serve(self, caller: ssl.SSLSocket, request: dict[str, Any]) -> bool:
         """Do what a caller asks for; return whether the connection is a sandbox's from now on."""

@@ -21,7 +21,7 @@ from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.ray import greeting, link, node_keys
 from agent_tools.engines.ray.engine import NodesEngine
-from agent_tools.engines.ray.node import NodeEndpoint, NodeServer
+from agent_tools.engines.ray.node import MAX_STRANGERS, NodeEndpoint, NodeServer
 from agent_tools.engines.ray.request import raise_error, read_spec, write_error, write_spec
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import (
@@ -120,9 +120,9 @@ def test_a_node_with_another_certificate_is_not_spoken_to(new: Callable[..., Nod
 def test_plain_text_and_silent_connections_hold_nobody_up(new: Callable[..., NodeServer], work_dir: Path) -> None:
     node = new("a")
     with ExitStack() as stack:
-        for _ in range(20):
+        for number in range(MAX_STRANGERS + 20):
             silent = stack.enter_context(socket.create_connection((node.endpoint.host, node.endpoint.port), 10))
-            silent.sendall(b"GET / HTTP/1.1\r\n"[:_])
+            silent.sendall(b"GET / HTTP/1.1\r\n"[: number if number < 20 else number % 5])
         with closing(session_on(engine_over(node), work_dir)) as session:
             assert session.run("print(1)", 30).stdout == "1\n"
 
