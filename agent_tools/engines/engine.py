@@ -61,7 +61,7 @@ class Stdio(Protocol):
 
     def writer(self) -> int:
         """Return the descriptor to poll for writing, which differs if there are two pipes; -1 once closed."""
-        ...
+        return self.fileno()
 
     def receive(self) -> bytes | None:
         """Return bytes of output; b'' at the end, None if there are none yet."""

@@ -4,28 +4,11 @@ import contextlib
 import os
 import signal
 from collections.abc import Collection
-from typing import Protocol
 
 from .processes import kill_all_but, kill_below, kill_branch, kill_offspring, kill_subreaper, processes
 
 
-class ProcessScope(Protocol):
-    """The processes that a holder of kernels may end."""
-
-    def kill_all_but(self, spared: Collection[int]) -> None:
-        """Kill all but these, their descendants, and this process."""
-        ...
-
-    def kill_branch(self, pid: int) -> bool:
-        """Kill the supervisor of a branch and its descendants; return False if it had died before, leaving them."""
-        ...
-
-    def signal(self, number: int) -> None:
-        """Send a signal to all but this process, in one step that no fork escapes; for PID 1 only."""
-        ...
-
-
-class WholeSandbox(ProcessScope):
+class WholeSandbox:
     """All processes of the sandbox. Without being PID 1 it sends nothing, since it would reach processes of a host.
 
     `kept` are processes that are never ended: PID 1 speaks to the host through them.
@@ -43,7 +26,10 @@ class WholeSandbox(ProcessScope):
             kill_all_but(spared)
 
     def kill_branch(self, pid: int) -> bool:
-        """Kill a branch at once, in a step that none of its processes escapes."""
+        """Kill the supervisor of a branch and its descendants, in one step that none of them escapes.
+
+        Return False if it had died before, leaving them.
+        """
         return os.getpid() == 1 and kill_branch(pid)
 
     def signal(self, number: int) -> None:
@@ -53,7 +39,7 @@ class WholeSandbox(ProcessScope):
                 os.kill(-1, number)
 
 
-class Descendants(ProcessScope):
+class Descendants:
     """All descendants of this process, which adopts its orphans.
 
     Every process is stopped meanwhile only where PID 1 is ours: elsewhere they are processes of a host.
@@ -70,7 +56,7 @@ class Descendants(ProcessScope):
             kill_below(os.getpid(), spared)
 
     def kill_branch(self, pid: int) -> bool:
-        """Kill it after, or together with, its descendants."""
+        """Kill it after, or together with, its descendants; return as above."""
         if self._has_pid_1:
             return kill_branch(pid)
         is_there = pid in processes()
@@ -79,3 +65,6 @@ class Descendants(ProcessScope):
 
     def signal(self, number: int) -> None:
         """Do nothing: the host orders PID 1 to signal the whole sandbox."""
+
+
+ProcessScope = WholeSandbox | Descendants

@@ -116,7 +116,8 @@ class PodMaker:
             "imagePullPolicy": "IfNotPresent",
             "command": [*COMMAND, "hold", str(limits.open_files), str(limits.file_size), str(hold_seconds)],
             "workingDir": "/",
-            "env": [{"name": name, "value": _literal(value)} for name, value in environment(limits).items()],
+            # a `$` would begin a reference to another variable, $(NAME), or be an escape
+            "env": [{"name": name, "value": value.replace("$", "$$")} for name, value in environment(limits).items()],
             "securityContext": {
                 "allowPrivilegeEscalation": False,
                 "privileged": False,
@@ -228,11 +229,6 @@ def _claimed(number: int, volume: Volume) -> dict[str, Any]:
 
 def _cores(cpus: float) -> str:
     return f"{max(1, round(cpus * 1000))}m"
-
-
-def _literal(value: str) -> str:
-    """Escape text that Kubernetes would read as a reference to another variable, $(NAME), or as an escape."""
-    return value.replace("$", "$$")
 
 
 def pod_maker(options: KubernetesOptions, namespace: str) -> PodMaker:

@@ -14,7 +14,7 @@ import contextlib
 import socket
 import ssl
 
-from agent_tools.engines.engine import StreamLost
+from agent_tools.engines.engine import Stdio, StreamLost
 from agent_tools.limits import KIB, MIB
 
 MAX_REQUEST = MIB  # bytes: the environment of a sandbox is the largest part
@@ -26,7 +26,7 @@ MOST_SENT = 64 * KIB  # of one piece, so that a retry sends the same bytes, as T
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class LinkStdio:
+class LinkStdio(Stdio):
     """Implements the Stdio protocol on a TLS connection, which it owns. `peer` names the other side in errors."""
 
     def __init__(self, connection: ssl.SSLSocket, peer: str) -> None:
@@ -39,10 +39,6 @@ class LinkStdio:
 
     def fileno(self) -> int:
         """Return the descriptor to poll; -1 once closed."""
-        return self._connection.fileno()
-
-    def writer(self) -> int:
-        """Return the same descriptor."""
         return self._connection.fileno()
 
     def receive(self) -> bytes | None:

@@ -54,8 +54,10 @@ class OomPriority:
         """Rank them, the newest copy last in `copies`."""
         if [kernel, *copies] != self._ranked:
             self._rank_anew(kernel, copies)
-        elif copies and not self._is_copy_first and self._part_of_copy(kernel) > self._small:
-            self._rank(kernel, copies, is_copy_first=True)
+        elif copies and not self._is_copy_first:
+            of_copy = (written() or 0) - self._others - written_by(kernel)
+            if of_copy > self._small:
+                self._rank(kernel, copies, is_copy_first=True)
 
     def _rank_anew(self, kernel: int, copies: Sequence[int]) -> None:
         self._ranked = [kernel, *copies]
@@ -79,9 +81,6 @@ class OomPriority:
     def forget(self, pid: int) -> bool:
         """Note that a process has ended; return whether it ranked before the kernel."""
         return self._decoys.forget(pid) or pid in self._ranked[1:]
-
-    def _part_of_copy(self, kernel: int) -> int:
-        return (written() or 0) - self._others - written_by(kernel)
 
 
 class Decoys:

@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from ..wire.sockets import await_input
 from . import hot_pages, oom_priority
@@ -20,6 +20,9 @@ from .blockers import code_has_children, code_has_threads, end_idle, end_waiting
 from .datagrams import AWAKE, CHILDREN, MAX_BYTES, MEMORY, THREADS, TIME
 from .frozen import Line, Woken, freeze
 from .idle_pools import living_pools, restart_pools
+
+if TYPE_CHECKING:
+    from ..kernel.message_writer import MessageWriter
 
 PAUSE = 0.05  # seconds without a request
 LATEST = 1.0  # seconds of requests without a copy, after which the next copy does not wait for a pause
@@ -73,17 +76,10 @@ class Pace:
         return max(0.0, self._ended + PAUSE - now)
 
 
-class Shared(Protocol):
-    """The writer of replies, shared with the kernel's other thread by a lock, which must be free at a fork."""
-
-    lock: Any
-    is_closed: bool
-
-
 class Checkpoints:
     """Takes a copy after each request that needs one, at its pace."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: "MessageWriter") -> None:
         self._shared = shared
         self._keeper: socket.socket | None = None
         self._pace = Pace()

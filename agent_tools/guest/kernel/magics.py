@@ -182,11 +182,6 @@ def handles(command: str) -> bool:
     return True
 
 
-def is_only(program: str, command: str) -> bool:
-    """Return whether a shell command is one of this program and nothing else."""
-    return _words(command)[:1] == [program]
-
-
 def _tell_of_packages(words: list[str]) -> None:
     from .installed import tell_of_packages  # not at the start, which has to be quick
 
@@ -221,7 +216,7 @@ def run_shell_command(shell: Any, command: str) -> None:
     if handles(command):
         return
     command = shell.var_expand(command, depth=2)
-    if is_only("cd", command):
+    if _words(command)[:1] == ["cd"]:
         say(CD_ALONE)
     shell.user_ns["_exit_code"] = -signal.SIGINT  # unless it ends by itself
     status = _status(command)

@@ -144,7 +144,7 @@ class UserTraceback(AutoFormattedTB):
             if parts is None or parts[1] is evalue:
                 return
             link = parts[1]
-            has_frames = _has_users(parts[2])
+            has_frames = any(not _is_library(each.tb_frame.f_code.co_filename) for each in _links(parts[2]))
             yield link, has_frames
             if has_frames:
                 return
@@ -167,11 +167,6 @@ def _links(link: TracebackType | None) -> Iterator[TracebackType]:
     while link is not None:
         yield link
         link = link.tb_next
-
-
-def _has_users(whole: TracebackType | None) -> bool:
-    """Return whether a traceback has frames of the user's own code."""
-    return any(not _is_library(each.tb_frame.f_code.co_filename) for each in _links(whole))
 
 
 def _is_raised_by_user(error: BaseException) -> bool:

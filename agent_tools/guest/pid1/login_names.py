@@ -14,12 +14,9 @@ SHELL = "/bin/bash"  # of the user, where the image has it
 TABLES = ("passwd", "group")
 
 
-def name_login(loginuid: str = "/proc/self/loginuid") -> None:
+def name_login() -> None:
     """Set the audit identity of this process and all that follow it: once it is set, code cannot choose another."""
-    with (
-        contextlib.suppress(OSError),
-        open(loginuid, "w") as file,
-    ):  # OSError: there is none, or the engine's is inherited
+    with contextlib.suppress(OSError), open("/proc/self/loginuid", "w") as file:  # none, or the engine's is inherited
         file.write(str(os.getuid()))
 
 

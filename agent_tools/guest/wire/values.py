@@ -156,10 +156,6 @@ def _of_numpy(value: Any) -> Any:
     return value.item()
 
 
-def _plain_datetime(value: dt.datetime) -> dt.datetime:
-    return dt.datetime.fromisoformat(value.isoformat(timespec="microseconds"))
-
-
 _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str),
     (int, int),
@@ -167,7 +163,7 @@ _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (tuple, tuple),
     (list, list),
     (dict, dict),
-    (dt.datetime, _plain_datetime),
+    (dt.datetime, lambda value: dt.datetime.fromisoformat(value.isoformat(timespec="microseconds"))),
 )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 
+from agent_tools.engines.engine import Stdio
+
 CHUNK_BYTES = 256 * 1024
 
 
-class SocketStdio:
+class SocketStdio(Stdio):
     """Implements the Stdio protocol on a connected stream socket, which it owns."""
 
     def __init__(self, connected: socket.socket) -> None:
@@ -17,10 +19,6 @@ class SocketStdio:
 
     def fileno(self) -> int:
         """Return the descriptor to poll; -1 once closed."""
-        return self._socket.fileno()
-
-    def writer(self) -> int:
-        """Return the same descriptor."""
         return self._socket.fileno()
 
     def receive(self) -> bytes | None:
