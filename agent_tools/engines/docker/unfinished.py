@@ -27,6 +27,7 @@ import requests
 
 from agent_tools.engines.docker.connection import DockerConnection
 from agent_tools.errors import EngineError
+from agent_tools.guest.wire.sockets import await_hang_up
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.machine.owner import NAME_LABEL
 
@@ -128,6 +129,9 @@ class Guard:
         """Give it the names that it is to remove if this process is killed now."""
         line = f"{' '.join(names)}\n".encode("ascii")
         is_known = self._ours is not None and _is_sent(self._ours, line)
+        if self._ours and not is_known and not await_hang_up(self._ours.fileno(), 0):
+            # it was stopped: at an end it would remove what has started since, so its connection is closed with `self`
+            self._ours = self._finalizer = None
         if names and not is_known:
             self.close()
             with contextlib.suppress(OSError, subprocess.SubprocessError):

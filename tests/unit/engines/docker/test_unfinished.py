@@ -97,3 +97,23 @@ def test_a_killed_guard_is_replaced_and_one_without_names_ends(monkeypatch: pyte
     until(lambda: processes_with("AGENT_TOOLS_MARK", tmp_path))
     guard.tell(())
     until(lambda: not processes_with("AGENT_TOOLS_MARK", tmp_path))
+
+
+def test_a_stopped_guard_is_replaced_and_hears_no_end_at_which_it_would_remove_what_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AGENT_TOOLS_MARK", str(tmp_path))
+    guard = Guard()
+    guard.tell({"a."})
+    (first,) = until(lambda: processes_with("AGENT_TOOLS_MARK", tmp_path))
+    os.kill(first, signal.SIGSTOP)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(100):  # more than the connection holds
+        guard.tell({f"b{number}-{each}." for each in range(1_000)})
+        if len(os.listdir("/proc/self/fd")) > before:
+            break
+    until(lambda: len(processes_with("AGENT_TOOLS_MARK", tmp_path)) == 2)
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    os.kill(first, signal.SIGKILL)
+    guard.tell(())
+    until(lambda: not processes_with("AGENT_TOOLS_MARK", tmp_path))
