@@ -97,7 +97,7 @@ class NodeActor:
                 self._engine.remove(container)
 
     def _end_when_idle(self) -> None:
-        while self._server.taken or time.monotonic() - self._server.used_at < self._idle_end:
+        while not self._server.retire(self._idle_end):
             time.sleep(min(5.0, self._idle_end / 4))
         ray.kill(ray.get_runtime_context().current_actor)
 

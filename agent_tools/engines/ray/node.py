@@ -82,6 +82,7 @@ class NodeServer:
         self._strangers: dict[socket.socket, None] = {}  # the oldest first
         self._lock = threading.Lock()
         self._taken = 0
+        self._is_retired = False
         self._carried: set[StreamCarrier] = set()
         self.used_at = time.monotonic()
         """When a sandbox last started or ended."""
@@ -94,6 +95,12 @@ class NodeServer:
     def taken(self) -> int:
         """The number of slots that are taken."""
         return self._taken
+
+    def retire(self, idle: float) -> bool:
+        """Take no more sandboxes, if none has been here for `idle` seconds; return whether."""
+        with self._lock:
+            self._is_retired = not self._taken and time.monotonic() - self.used_at >= idle
+            return self._is_retired
 
     def close(self) -> None:
         """Accept no more callers, and end all sandboxes."""
@@ -221,6 +228,8 @@ class NodeServer:
         with self._lock:
             if self._taken >= self.endpoint.slots:
                 raise HostFull(f"All {self.endpoint.slots:,} slots are taken.")
+            if self._is_retired:
+                raise HostFull("The node ends, since it was idle. Try again.")
             self._taken += 1
         try:
             self.used_at = time.monotonic()

@@ -127,6 +127,17 @@ def test_plain_text_and_silent_connections_hold_nobody_up(new: Callable[..., Nod
             assert session.run("print(1)", 30).stdout == "1\n"
 
 
+def test_a_node_that_ends_since_it_was_idle_takes_no_sandbox_with_it(new: Callable[..., NodeServer]) -> None:
+    node = new("a")
+    engine = engine_over(node)
+    started = engine.start(SPEC)
+    assert not node.retire(0.0)
+    end(engine, started)
+    until(lambda: node.retire(0.0))
+    with pytest.raises(HostFull, match="ends"):
+        engine.start(SPEC)
+
+
 @pytest.mark.parametrize(
     "message",
     [b"\xff\xff\xff\xff", b"\0\0\0\2[]", b"\0\0\0\1{", struct.pack(">I", 200_000) + b"[" * 200_000],
