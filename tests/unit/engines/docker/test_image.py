@@ -528,3 +528,12 @@ def test_packages_that_are_none_are_refused_each_time(counting: CountingEngine) 
     for _ in range(2):
         with pytest.raises(InvalidParams):
             images.ensure("polars")
+
+
+def test_the_tag_of_a_recipe_is_computed_once() -> None:
+    assert tag_for(["polars"]) is tag_for(Recipe(packages=("polars",)))
+
+
+def test_a_package_that_is_no_text_is_named() -> None:
+    with pytest.raises(InvalidParams, match="which is not a requirement"):
+        tag_for([["polars"]])  # type: ignore[list-item]
