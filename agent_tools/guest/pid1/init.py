@@ -18,7 +18,7 @@ from ..checkpoints import oom_priority
 from ..checkpoints.keeper import Keeper
 from ..forks import MAX_TRACEBACK, in_fork, set_dumpable, yield_to_pid_1
 from ..gvisor import is_gvisor
-from ..process_scope import ProcessScope
+from ..process_scope import Descendants, ProcessScope
 from ..processes import is_child, status_of_main_thread
 from ..wire.sockets import await_any, pair
 from ..wire.words import (
@@ -176,6 +176,8 @@ class Init:
         try:
             self.fork_kernel(descriptors)
         except OSError as exc:  # commands may have taken all processes
+            if isinstance(self.scope, Descendants):
+                raise  # at the end of a branch's supervisor PID 1 ends all that takes the room
             self.host.say(Failed(generation, f"{NO_ROOM} ({exc.strerror})"))
 
     def fork_kernel(self, descriptors: list[int]) -> None:
