@@ -26,7 +26,7 @@ from .. import bundle, lazy_modules, preload, processes
 from ..checkpoints.datagrams import AWAKE
 from ..checkpoints.oom_priority import KERNEL_LAST, rank
 from ..forks import may_signal, set_dumpable
-from ..gvisor import forbid_allocation, is_gvisor
+from ..gvisor import forbid_calls, is_gvisor
 from ..process_scope import Descendants, WholeSandbox
 from ..work_dir_names import link_names
 from .hold import MODE, Hold
@@ -57,7 +57,7 @@ def main(may_signal: Callable[[], bool] = may_signal) -> None:
     if not may_signal():
         sys.exit(NO_SIGNALS)
     if is_gvisor():
-        forbid_allocation()
+        forbid_calls()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     mode, *words = sys.argv[1:] or [""]
     if mode == MODE:
