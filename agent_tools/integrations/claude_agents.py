@@ -191,7 +191,11 @@ class SessionBox:
         if self._end:
             self._end.cancel()
         try:
-            await self._pull()  # jobs may have changed something since the last call
+            try:
+                if missing := await self._pull():  # jobs may have changed something since the last call
+                    _log.warning("%s", missing)
+            except AgentToolsError as exc:
+                _log.warning("Changes in the memory could not be kept: %s", exc)
             await self._sandbox.close()
         finally:
             await to_its_end(self._forget)
@@ -209,9 +213,13 @@ class SessionBox:
             try:
                 await self._ready()
                 try:
-                    return await method(**given)
-                finally:  # what it has changed counts, also if it fails
-                    await self._pull()
+                    result = await method(**given)
+                except BaseException:  # what it has changed counts, too
+                    with suppress(AgentToolsError):
+                        await self._pull()
+                    raise
+                if missing := await self._pull():
+                    raise ToolError(f"{result}\n\n{missing}" if isinstance(result, str) else missing)
             except OSError as exc:
                 raise ToolError(f"{method.__name__}: {given.get('file_path', '')}: {exc.strerror or exc}") from exc
             except AgentToolsError as exc:
@@ -219,18 +227,18 @@ class SessionBox:
             finally:
                 if self._is_over:  # meanwhile, and then this call may have started the container again
                     await self._sandbox.close()
+            return result
 
         return call
 
-    async def _pull(self) -> None:
-        """Copy what code has changed in memories, unless the container has ended: another one would be empty."""
-        for memory in self._memories if self._sandbox.is_alive else ():
-            try:
-                missing = await memory.pull(self._sandbox)
-            except AgentToolsError as exc:
-                missing = str(exc)
-            if missing:
-                _log.warning("Not all changes in the memory %s could be kept: %s", memory.root, missing)
+    async def _pull(self) -> str:
+        """Copy what code has changed in memories, unless the container has ended: another one would be empty.
+
+        Return a sentence on what could not be copied, normally ''. Raises FileRejected if nothing could.
+        """
+        failed = [(each.root, await each.pull(self._sandbox)) for each in self._memories if self._sandbox.is_alive]
+        parts = "; ".join(f"{root}: {names}" for root, names in failed if names)
+        return parts and f"Not all changes in the memory could be kept, {parts}."
 
     async def _ready(self) -> None:
         if self._is_over:

@@ -442,6 +442,10 @@ def test_memory_stores_survive_as_a_folder(api: Api, worker: Working, tmp_path: 
     assert sorted(s.call("bash", command=change)[1].split()) == found
     assert s.call("write", file_path=f"{top}/{facts}/fixed.md", content="x")[0] is True
     assert s.call("bash", command=f"echo x > {facts}/fixed.md")[0] is False
+    big = f"{notes}/big"
+    failed, said = s.call("bash", command=f"echo said; head -c 300000 /dev/zero > {big}")
+    assert (failed, said.startswith("said\n"), "big" in said) == (True, True, True)
+    assert s.call("bash", command=f"rm {big}")[0] is False
     assert s.call("bash", command=f"echo late >> {notes}/notes.md; false") == (True, "exit code 1")
     s.end()
     assert api.stopped.get(timeout=60) == "work_sesn_1"
