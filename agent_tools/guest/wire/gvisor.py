@@ -15,6 +15,6 @@ def engine_limit(memory: int) -> int:
 
 
 def code_limit(total: int) -> int:
-    """Return the bytes that code may take where the engine's limit is `total`."""
-    total -= OWN_BYTES
-    return max(0, min(total * SHARE // (SHARE + 1), total - LEAST_ROOM))
+    """Return the bytes that code may take where the engine's limit is `total`: a quarter, if nobody has widened it."""
+    room = total - OWN_BYTES
+    return max(total // 4, min(room * SHARE // (SHARE + 1), room - LEAST_ROOM))

@@ -71,6 +71,11 @@ def test_the_engines_limit_leaves_the_code_its_own(memory: int) -> None:
     assert code_limit(0) == 0
 
 
+@pytest.mark.parametrize("total", [128 * MIB, 320 * MIB, 1024 * MIB])
+def test_code_has_some_memory_where_nobody_has_widened_the_engines_limit(total: int) -> None:
+    assert total // 4 <= code_limit(total) < total
+
+
 def test_over_the_limit_the_largest_process_ends_and_is_known_as_such(
     root: str, small_and_large: list[subprocess.Popen[bytes]]
 ) -> None:
