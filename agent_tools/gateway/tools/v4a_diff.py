@@ -7,10 +7,11 @@ may begin with `@@` and a line that comes before it in the file. Its lines begin
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 
 from agent_tools.errors import AgentToolsError
 
@@ -88,12 +89,16 @@ def changed(text: str, diff: str) -> str:
     if len(text) > MAX_TEXT:
         raise DiffError(f"The file has more than {MAX_TEXT:,} characters.")
     mark, text = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
-    *above, last = text.split("\n")
-    lines = [*(line.removesuffix("\r") for line in above), last]
-    ends = [*("\r\n" if line.endswith("\r") else "\n" for line in above), ""]
-    kept = list(zip(lines, ends))
-    rows, cursor, finder = list[tuple[str, str]](), 0, _Finder(lines)
-    done = 0  # lines of the text that are in `rows`, or left out
+    *lines, last = text.split("\n")
+    ends = [*("\r\n" if line.endswith("\r") else "\n" for line in lines), ""]
+    lines = [*(line.removesuffix("\r") for line in lines), last]
+    found, found_ends, cursor, finder = (
+        list[str](),
+        list[str](),
+        0,
+        _Finder(lines),
+    )  # two lists: pairs cost thrice as much
+    done = 0  # lines of the text that are in `found`, or left out
     for hunk in _hunks(_lines(diff)):
         for index, anchor in enumerate(hunk.anchors):
             cursor = finder.after(anchor, cursor, is_further=index > 0, hunk=hunk)
@@ -101,20 +106,22 @@ def changed(text: str, diff: str) -> str:
         for at, removed, added in hunk.changes:
             if start + at < done:
                 raise DiffError(f"Hunk {hunk.number}: its lines come before those of the hunk before it.")
-            rows += kept[done : start + at]
+            found += lines[done : start + at] + added
+            found_ends += ends[done : start + at + min(removed, len(added))] + [""] * (len(added) - removed)
             done = start + at + removed
-            rows += zip_longest(added, ends[done - removed : done][: len(added)], fillvalue="")
         cursor = start + len(hunk.old)
-    return mark + _joined(rows + kept[done:], _newline(text) if "\n" in text else _newline(diff))
+    found += lines[done:]
+    found_ends += ends[done:]
+    return mark + _joined(found, found_ends, _newline(text) if "\n" in text else _newline(diff))
 
 
-def _joined(rows: Sequence[tuple[str, str]], end: str) -> str:
+def _joined(lines: Sequence[str], ends: Sequence[str], end: str) -> str:
     """Join lines by their own ends; a line without one ends as the line before it, the first such as `end`."""
     pieces = []
-    for line, own in rows[:-1]:
+    for line, own in zip(lines, ends[:-1]):
         end = own or end
         pieces += [line, end]
-    return "".join(pieces) + (rows[-1][0] if rows else "")
+    return "".join(pieces) + (lines[-1] if lines else "")
 
 
 class _Finder:
@@ -122,7 +129,7 @@ class _Finder:
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
-        self._joined: dict[int, tuple[str, list[int]]] = {}  # by the way of comparing: the text, and its lines' starts
+        self._joined: dict[int, tuple[str, array[int]]] = {}  # by the way of comparing: the text, and its lines' starts
 
     def after(self, anchor: str, cursor: int, *, is_further: bool, hunk: _Hunk) -> int:
         """Return the line after an anchor; the cursor itself if the anchor is above it and need not be `is_further`."""
@@ -152,7 +159,7 @@ class _Finder:
         """Return the first line from which on the wanted ones come, -1 if they do not."""
         if way not in self._joined:
             alike = [_ALIKE[way](line) for line in self._lines]
-            starts = list(accumulate((len(line) + 1 for line in alike), initial=0))
+            starts = array("q", accumulate((len(line) + 1 for line in alike), initial=0))
             self._joined[way] = ("\n" + "\n".join(alike) + "\n", starts)
         joined, starts = self._joined[way]
         if start >= len(self._lines):
