@@ -43,19 +43,24 @@ class Visit:
             lambda request: request.url.startswith((gateway.url, "data:", "blob:", *others)) or self._note(request.url),
         )
         self.page.on("dialog", lambda dialog: self._note(f"dialog: {dialog.message}"))
-        self._open(f"{gateway.url}{root}/#{view}")
+        self._open(f"{gateway.url}{root}/#{view}", self.page.goto)
 
-    def _open(self, url: str) -> None:
-        """Open the page, and again if a network interface came or went."""
+    def reload(self) -> None:
+        """Load the page again."""
+        self._open(self.page.url, lambda _: self.page.reload())
+
+    def _open(self, url: str, load: Callable[[str], object]) -> None:
+        """Load the page, and again if a network interface came or went."""
         while True:
             try:
-                self.page.goto(url)
+                load(url)
             except Error as exc:
                 self._note(str(exc))
             if not any(NETWORK_CHANGED in complaint for complaint in self.complaints):
                 return
             self.complaints.clear()
             self.page.goto("about:blank")
+            load = self.page.goto
 
     def _failed(self, request: Request) -> None:
         if request.failure != "net::ERR_ABORTED":  # of a page that was left, or a download

@@ -95,7 +95,7 @@ def test_after_a_reload_the_conversation_is_there_and_goes_on(visit_docker: NewV
     here.ask("Go.")
     here.answered()
     here.page.get_by_label("Question").fill("A draft")
-    here.page.reload()
+    here.reload()
     here.answered()
     expect(here.page.locator(".question")).to_have_text("Go.")
     expect(here.page.locator(".prose")).to_contain_text("Seven comes up most")
@@ -114,7 +114,7 @@ def test_a_reload_in_the_middle_loses_nothing(visit: NewVisit) -> None:
     state = here.page.locator(".call .state")
     expect(state).to_contain_text(re.compile(r"running [1-9]"))
     before = float(state.inner_text().split()[1])
-    here.page.reload()
+    here.reload()
     expect(state).to_contain_text("running")
     assert float(state.inner_text().split()[1]) > before  # the clock goes on
     gate(here)
@@ -184,7 +184,7 @@ def test_a_question_waits_for_the_conversation_that_it_belongs_to(visit: NewVisi
     here.ask("One.")
     here.answered()
     held = held_back(here, "**/v1/responses/resp_*include*")
-    here.page.reload()
+    here.reload()
     here.page.get_by_label("Question").fill("Two.")
     expect(here.page.get_by_label("Model")).to_be_visible()
     until(lambda: here.page.wait_for_timeout(10) or held)
@@ -331,7 +331,7 @@ def test_a_key_and_what_was_said_are_not_kept_by_the_browser(visit: NewVisit) ->
     assert "resp_" in kept
     assert KEY not in kept
     assert "secret" not in kept
-    here.page.reload()
+    here.reload()
     expect(here.page.get_by_label("Question")).to_be_hidden()
     assert "secret" not in here.page.content()
     unlock(here.page)
@@ -512,7 +512,7 @@ def test_code_that_raised_is_not_done(visit: NewVisit, error: str) -> None:
     expect(state).to_contain_text(error)
     assert "done" not in state.inner_text()
     expect(here.page.locator(".call [data-kind=error]")).to_have_attribute("data-label", error)
-    here.page.reload()
+    here.reload()
     here.answered()
     expect(here.page.locator(".call .state")).to_have_text(error)
 
@@ -560,7 +560,7 @@ def test_a_question_is_changed_or_asked_again_and_what_followed_is_gone(visit: N
     expect(here.page.locator(".call .outputs")).to_have_text("True")  # in the container of the conversation
     listed = f"{here.gateway.url}/page/responses"
     until(lambda: [each.get("question") for each in httpx.get(listed).json()["responses"]] == ["Another."])
-    here.page.reload()
+    here.reload()
     here.answered()
     expect(here.page.locator(".question")).to_have_text(["Another."])
 
@@ -585,7 +585,7 @@ def test_chats_are_listed_by_their_first_words_renamed_and_deleted(visit: NewVis
     here.page.get_by_label("Title").fill("Apples")
     here.page.get_by_label("Title").press("Enter")
     expect(chats).to_have_text(["Apples", "Are pears cheaper?"])
-    here.page.reload()
+    here.reload()
     expect(chats).to_have_text(["Apples", "Are pears cheaper?"])
     expect(here.page.locator("#containers .name")).to_have_text(["this page"])
     here.page.get_by_role("button", name="Delete chat Apples").click()

@@ -78,7 +78,7 @@ def test_a_plotly_figure_is_drawn_in_a_frame_that_reaches_nothing(
     expect(frame.locator(".hovertext").first).to_be_visible()
     expect(here.page.get_by_alt_text("a figure that the code drew")).to_be_hidden()
     here.page.screenshot(path=artefacts / "page-interactive.png")
-    here.page.reload()
+    here.reload()
     figures(here)
 
 

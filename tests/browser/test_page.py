@@ -150,7 +150,7 @@ def test_a_tab_keeps_the_key_only_if_the_user_wants_that(visit: NewVisit) -> Non
     here.page.get_by_label("API key").fill(KEY)
     here.page.get_by_label("API key").press("Enter")
     expect(here.page.get_by_label("Python code")).to_be_visible()
-    here.page.reload()
+    here.reload()
     expect(here.page.get_by_label("Python code")).to_be_visible()
     assert KEY not in here.page.evaluate("JSON.stringify([{...localStorage}, document.cookie, location.href])")
 
