@@ -64,10 +64,16 @@ class KernelSpec:
         """Write it where Jupyter looks: for all users, for this user, or below a prefix; return its folder.
 
         Raises:
-            InvalidParams: the name is unusable, or the folder is not writable.
+            InvalidParams: the name is unusable, the folder is not writable, or the options hold secrets.
         """
         if not name:  # Jupyter would take that of the temporary folder; any other that is unusable it refuses itself
             raise InvalidParams(f"The kernel's name '' is not usable: give one, such as {NAME}.")
+        policy = Options.read(sandbox_config(self.options, self.work_dir, "/tmp/any")).isolation.policy
+        if policy and policy.headers:
+            raise InvalidParams(
+                "The headers of `network` would stand in kernel.json, where others can read them: leave them out, or "
+                "serve kernels from Python, by agent_tools.jupyter.server."
+            )
         with tempfile.TemporaryDirectory() as folder:
             Path(folder).chmod(0o755)
             Path(folder, "kernel.json").write_text(json.dumps(self.content(), indent=1))

@@ -35,6 +35,13 @@ def test_both_kinds_of_clients_are_told_the_same() -> None:
     assert content["interrupt_mode"] == "signal"
 
 
+def test_secrets_are_not_written_where_others_read(tmp_path: Path) -> None:
+    network = {"allow": ["api.example.com"], "headers": {"api.example.com": {"Authorization": "Bearer s3cret"}}}
+    with pytest.raises(InvalidParams, match="headers"):
+        KernelSpec({"network": network}).install(prefix=str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_provisioner_is_found_by_the_name_in_the_spec() -> None:
     (found,) = entry_points(group="jupyter_client.kernel_provisioners", name=PROVISIONER)
     assert found.load() is SandboxProvisioner
