@@ -6,7 +6,6 @@ Its result is the whole answer of the call. Tasks are in memory and end with the
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Callable
@@ -49,7 +48,7 @@ class RunTask:
         self._facts = {"taskId": self.id, "createdAt": utc_text(now), "ttlMs": round(ttl * 1000)}
         self._activity: Activity | None = activity
         self._tell = tell
-        self.size = 0  # bytes of the result, once there is one
+        self.size = 0  # of the result, once there is one: about its bytes
         activity.followers += 1  # for ever: no later call has to tell of it
 
     def state(self) -> dict[str, Any]:
@@ -67,7 +66,7 @@ class RunTask:
         else:
             result = self._tell(activity).model_dump(by_alias=True, mode="json", exclude_none=True)
             self._facts = {**facts, "status": "completed", "result": result}
-            self.size = len(json.dumps(result))
+            self.size = _size(result)
         self._activity = None
         return self._facts
 
@@ -114,6 +113,15 @@ class RunTasks:
         over = [task for task in over if task.id in self._tasks]
         while sum(task.size for task in over) > MAX_ENDED_BYTES:
             del self._tasks[over.pop(first_of_most([task.owner for task in over])).id]
+
+
+def _size(value: object) -> int:
+    """Count the characters in JSON, without writing megabytes of pictures in the event loop."""
+    if isinstance(value, dict):
+        return sum(len(name) + _size(each) for name, each in value.items())
+    if isinstance(value, list):
+        return sum(map(_size, value))
+    return len(value) if isinstance(value, str) else len(str(value))
 
 
 def undeclared() -> MCPError:
