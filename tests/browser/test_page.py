@@ -232,8 +232,7 @@ def test_in_the_dark_it_is_dark_and_readable(visit: NewVisit, artefacts: Path) -
 
 def test_a_gateway_that_is_gone_is_told(chromium: Browser, new_gateway: NewGateway) -> None:
     with chromium.new_context() as context:
-        page = context.new_page()
-        page.goto(f"{new_gateway({}).url}/#code")
+        page = Visit(context, new_gateway({}), "code").page
         expect(page.get_by_text("online")).to_be_visible()
         context.set_offline(True)
         expect(page.get_by_text("no answer")).to_be_visible()

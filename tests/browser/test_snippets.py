@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, Route
 
 from agent_tools.mcp import asgi_app
 from agent_tools.testing import ScriptedReply
+from tests.browser.conftest import Visit
 from tests.clients.test_node import NODE, SCRIPTS
 from tests.gateway.asking import code
 from tests.gateway.conftest import Gateway, NewGateway
@@ -34,8 +35,7 @@ def copied(page: Page, client: str) -> str:
 
 def snippet(chromium: Browser, gateway: Gateway, client: str) -> str:
     with chromium.new_context(permissions=["clipboard-read", "clipboard-write"]) as context:
-        page = context.new_page()
-        page.goto(f"{gateway.url}/#connect")
+        page = Visit(context, gateway, "connect").page
         if gateway.services.keys.are_needed:
             page.get_by_label("API key").fill(KEY)
             page.get_by_label("API key").press("Enter")

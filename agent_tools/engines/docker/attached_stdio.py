@@ -124,7 +124,7 @@ def conversation(stream: socket.socket, data: bytes, seconds: float, most: int) 
     deadline, unsent, taken = time.monotonic() + seconds, memoryview(data), bytearray()
     stream.setblocking(False)
     with contextlib.suppress(OSError):  # of a command that ends early or times out, the output so far is returned
-        while len(taken) <= most and (left := deadline - time.monotonic()) > 0:
+        while len(taken) <= most:
             try:
                 while unsent:
                     unsent = unsent[stream.send(unsent) :]
@@ -135,11 +135,14 @@ def conversation(stream: socket.socket, data: bytes, seconds: float, most: int) 
             try:
                 part = stream.recv(65_536)
             except _LATER:
-                await_any([stream.fileno()], [stream.fileno()] if unsent else [], left)
-                continue
-            if not part:
+                part = None
+            if part == b"":
                 break
-            taken += part
+            taken += part or b""
+            if (left := deadline - time.monotonic()) <= 0:
+                break
+            if part is None:
+                await_any([stream.fileno()], [stream.fileno()] if unsent else [], left)
     return bytes(taken)
 
 

@@ -66,6 +66,8 @@ def test_a_command_that_does_not_end_is_heard_for_a_while(pair: tuple[socket.soc
     ours, theirs = pair
     theirs.sendall(b"so far")
     assert conversation(ours, b"", 0.05, 100) == b"so far"
+    theirs.sendall(b"late")
+    assert conversation(ours, b"", 0.0, 100) == b"late"
 
 
 def test_a_command_that_floods_is_not_heard_out(pair: tuple[socket.socket, socket.socket]) -> None:
