@@ -128,7 +128,7 @@ class EventLoop(LoopThread):
 
 
 class DescriptorWatch:
-    """The descriptors that a member waits for; the loop is told of changes alone. It does not know its member."""
+    """The descriptors that a member waits for; the loop gets changes alone. It holds no reference to the member."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop

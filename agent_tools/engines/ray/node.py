@@ -155,7 +155,7 @@ class NodeServer:
 
     @contextlib.contextmanager
     def _stranger(self, caller: ssl.SSLSocket) -> Iterator[None]:
-        """Count a connection among those that have shown no token; end the oldest if there are too many."""
+        """Count a connection until its token has come; end the oldest one if there are too many."""
         with self._lock:
             self._strangers[caller] = None
             oldest = next(iter(self._strangers)) if len(self._strangers) > MAX_STRANGERS else None
