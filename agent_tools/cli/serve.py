@@ -56,7 +56,7 @@ def serve(others: tuple[str, ...], print_settings: bool, wires: tuple[str, ...],
     runtime = shared_runtime()
     for problem in gateway.problems(config, runtime):
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
-    image = {name: getattr(config, name) for name in ("packages", "debian_packages", "flavour")}
+    image = Options.read({name: getattr(config, name) for name in ("packages", "debian_packages", "flavour")})
     threading.Thread(target=_prepare, args=(image,), name="image", daemon=True).start()  # /ready shows its progress
     gateway.serve(config, runtime, [*_mounts(), *map(_wire, dict.fromkeys(wires))], partial(_say_where, config))
 
@@ -67,9 +67,9 @@ def _say_where(config: GatewayConfig, port: int) -> None:
     notes.print(f"ready: {address}/ is a page to try it on; clients use {address}/v1", markup=False, soft_wrap=True)
 
 
-def _prepare(image: dict[str, Any]) -> None:
+def _prepare(image: Options) -> None:
     try:
-        ensure_with_progress(Options.read(image))
+        ensure_with_progress(image)
     except AgentToolsError as exc:
         notes.print(f"warning: {exc} Code cannot be run before that.", style="yellow", markup=False, soft_wrap=True)
 
