@@ -1,4 +1,4 @@
-"""What programs share that execute in sandboxes for another vendor's agent, until their work ends or a signal comes."""
+"""Options, configuration and end of the commands that execute in sandboxes for another vendor's agent."""
 
 from __future__ import annotations
 

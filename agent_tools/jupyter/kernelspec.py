@@ -41,7 +41,7 @@ class KernelSpec:
     outputs: Outputs = "all"
 
     def __post_init__(self) -> None:
-        Options.read(sandbox_config(self.options, self.work_dir, "/tmp/any"))
+        self._read()
         is_plain(self.outputs)
 
     def content(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class KernelSpec:
         """
         if not name:  # Jupyter would take that of the temporary folder; any other that is unusable it refuses itself
             raise InvalidParams(f"The kernel's name '' is not usable: give one, such as {NAME}.")
-        policy = Options.read(sandbox_config(self.options, self.work_dir, "/tmp/any")).isolation.policy
+        policy = self._read().isolation.policy
         if policy and policy.headers:
             raise InvalidParams(
                 "The headers of `network` would stand in kernel.json, where others can read them: leave them out, or "
@@ -81,6 +81,9 @@ class KernelSpec:
                 return Path(KernelSpecManager().install_kernel_spec(folder, name, user=user, prefix=prefix))
             except (OSError, ValueError) as exc:
                 raise InvalidParams(f"The kernelspec cannot be installed: {exc} Try --user or --sys-prefix.") from exc
+
+    def _read(self) -> Options:
+        return Options.read(sandbox_config(self.options, self.work_dir, "/tmp/any"))
 
 
 def sandbox_config(options: Mapping[str, Any], work_dir: str, cwd: str) -> Config:

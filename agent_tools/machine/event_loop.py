@@ -127,7 +127,7 @@ class EventLoop(LoopThread):
             helpers.shutdown(wait=False, cancel_futures=True)
 
 
-class DescriptorWatch:
+class WatchedDescriptors:
     """The descriptors that a member waits for; the loop gets changes alone. It holds no reference to the member."""
 
     def __init__(self, loop: EventLoop) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
 from agent_tools import settings
-from agent_tools.engines.isolation import Isolation
+from agent_tools.engines.isolation import Isolation, Wall
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.recipe import Recipe
 from agent_tools.engines.volumes import Volume, read_volumes
@@ -25,7 +25,6 @@ from agent_tools.sandbox.audit import AuditLog
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.engines.isolation import Wall
     from agent_tools.runtime.runtime import Runtime
     from agent_tools.runtime.transport.transport import TransportName
     from agent_tools.skills.skill import Skill

@@ -34,7 +34,7 @@ from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError, HostFull, InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.machine.background import start_thread
-from agent_tools.machine.event_loop import READ, WRITE, DescriptorWatch, EventLoop, join, leave
+from agent_tools.machine.event_loop import READ, WRITE, EventLoop, WatchedDescriptors, join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.machine.owner import NAME_LABEL, Owner
 from agent_tools.version import __version__
@@ -277,7 +277,7 @@ class StreamCarrier:
         self._waiting = (bytearray(), bytearray())  # by the side that they are for
         self._lock = threading.RLock()
         self._loop: EventLoop | None = None
-        self._watched: DescriptorWatch | None = None
+        self._watched: WatchedDescriptors | None = None
         self._is_new = True
         self._guest_ended = self._has_ended = False
         abandon_after_fork(self)
@@ -288,7 +288,7 @@ class StreamCarrier:
             if self._has_ended:
                 return
             self._loop = join(self)
-            self._watched = DescriptorWatch(self._loop)
+            self._watched = WatchedDescriptors(self._loop)
             try:
                 self._watched.want(self._wanted(), self)
             except OSError:

@@ -92,12 +92,8 @@ def changed(text: str, diff: str) -> str:
     *lines, last = text.split("\n")
     ends = [*("\r\n" if line.endswith("\r") else "\n" for line in lines), ""]
     lines = [*(line.removesuffix("\r") for line in lines), last]
-    found, found_ends, cursor, finder = (
-        list[str](),
-        list[str](),
-        0,
-        _Finder(lines),
-    )  # two lists: pairs cost thrice as much
+    found, found_ends = list[str](), list[str]()  # pairs in one list would take three times the memory
+    cursor, finder = 0, _Finder(lines)
     done = 0  # lines of the text that are in `found`, or left out
     for hunk in _hunks(_lines(diff)):
         for index, anchor in enumerate(hunk.anchors):

@@ -15,7 +15,7 @@ from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
 from agent_tools.guest.wire.commands import CommandError, Spec
 from agent_tools.guest.wire.sockets import await_any
 from agent_tools.limits import MIB, Limits
-from agent_tools.machine.event_loop import READ, WRITE, DescriptorWatch, join, leave
+from agent_tools.machine.event_loop import READ, WRITE, WatchedDescriptors, join, leave
 from agent_tools.machine.rounds import rounds
 from agent_tools.results.commands import CommandResult, OnOutput
 from agent_tools.runtime.commands.process import CHUNK_BYTES, LOST, Drive, Process, terminal_size
@@ -199,7 +199,7 @@ class BackgroundCommand:
         except RuntimeError:  # no thread can be started
             process.kill()
             raise
-        self._watched = DescriptorWatch(self._loop)
+        self._watched = WatchedDescriptors(self._loop)
         if process.deadline is not None:
             rounds().add(self)
         process.set_drive(replace(process.drive, rouse=self.watch, forget=self._forget))

@@ -25,7 +25,7 @@ from agent_tools.engines.engine import Stdio, StreamLost
 from agent_tools.guest.wire.mux import MAX_OUT, Mux, MuxError
 from agent_tools.guest.wire.words import MAX_WORDS, Ready, read_report
 from agent_tools.machine.background import start_thread
-from agent_tools.machine.event_loop import READ, WRITE, DescriptorWatch, join, leave
+from agent_tools.machine.event_loop import READ, WRITE, WatchedDescriptors, join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.runtime.transport.datagram_pair import DatagramSocket
 
@@ -66,7 +66,7 @@ class Relay:
         self._hanging_up = threading.RLock()
         words.setblocking(False)
         self._loop = join(self)
-        self._watched = DescriptorWatch(self._loop)
+        self._watched = WatchedDescriptors(self._loop)
         self._mux = WatchedMux(self._watched.forget)
         abandon_after_fork(self)
         try:
