@@ -75,6 +75,15 @@ def blocks_of(text: str, start: int = 0) -> tuple[list[Block], bool]:
     return blocks, has_text or bool(text[place:].strip())
 
 
+def python_blocks(text: str) -> tuple[str, ...]:
+    """Return the closed blocks of an answer that are marked as Python, in order."""
+    try:
+        blocks = blocks_of(text)[0] if "```" in text else []
+    except UnclearCode:
+        return ()
+    return tuple(block.code for block in blocks if block.is_python and block.is_closed)
+
+
 def _block(text: str, opening: re.Match[str], is_blind: bool) -> tuple[Block, bool]:
     """Return the block that opens here, and whether it has an unclosed string, after which strings are ignored."""
     language = _LANGUAGE.match(text, opening.start("info"), opening.end("info"))

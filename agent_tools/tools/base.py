@@ -13,9 +13,9 @@ from typing import Any, Union
 import fastjsonschema
 
 from agent_tools import settings
-from agent_tools.code_reader import load_json
 from agent_tools.engines.guest import Guest
 from agent_tools.errors import AgentToolsError, ToolServiceError
+from agent_tools.json_reader import load_json
 from agent_tools.limits import Limits
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace

@@ -10,9 +10,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from agent_tools.code_reader import load_json
 from agent_tools.errors import InvalidParams
 from agent_tools.extras import pip_install
+from agent_tools.json_reader import load_json
 from agent_tools.messages import ContentItem
 from agent_tools.tools.base import BaseTool, Params
 

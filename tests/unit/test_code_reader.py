@@ -16,8 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
-from agent_tools.code_reader import MAX_JSON5_PARTS, Reading, load_json, read_code, read_params
+from agent_tools.code_reader import Reading, read_code, read_params
 from agent_tools.errors import InvalidParams, ToolServiceError, UnclearCode
+from agent_tools.json_reader import MAX_JSON5_PARTS, load_json
 from agent_tools.limits import MIB, Limits
 from agent_tools.python_scanner import is_sound
 from agent_tools.results.execution import Error

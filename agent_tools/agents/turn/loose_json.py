@@ -13,7 +13,7 @@ import re
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from agent_tools.code_reader import kept_backslashes
+from agent_tools.json_reader import kept_backslashes
 from agent_tools.models.dialect.framing import TOKEN
 
 MAX_DEPTH = 60

@@ -12,7 +12,7 @@ from agent_tools.agents.turn.call_gate import CallGate
 from agent_tools.agents.turn.call_reader import MAX_NAME_CHARS, ReadCalls, calls_after, calls_in, declared_name
 from agent_tools.agents.turn.code_stream import CodeReader, CodeStream
 from agent_tools.agents.turn.surrogates import without_halves
-from agent_tools.code_reader import python_blocks
+from agent_tools.code_fences import python_blocks
 from agent_tools.errors import InvalidParams
 from agent_tools.growing_text import GrowingText
 from agent_tools.messages import ASSISTANT, CALL_ID, SERVER_FIELDS, FunctionCall, Message

@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any
 
-from agent_tools.code_reader import load_json
 from agent_tools.gateway.remote_mcp.connections import McpConnection
 from agent_tools.gateway.remote_mcp.remote_server import RemoteFailure
+from agent_tools.json_reader import load_json
 from agent_tools.models.base import JsonObject
 from agent_tools.text import shorten
 from agent_tools.tools.base import BaseTool, Params

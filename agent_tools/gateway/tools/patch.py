@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.code_reader import JsonReading, read_json
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.shell import carry_files
 from agent_tools.gateway.tools.v4a_diff import MAX_TEXT, DiffError, changed, created
+from agent_tools.json_reader import JsonReading, read_json
 from agent_tools.models.base import FunctionDefinition, JsonObject
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.base import BaseTool, Params, tool_errors

@@ -6,8 +6,9 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.code_reader import JsonReading, checked_code, read_json
+from agent_tools.code_reader import checked_code
 from agent_tools.errors import InvalidParams
+from agent_tools.json_reader import JsonReading, read_json
 from agent_tools.limits import Limits
 
 MAX_COMMANDS = 16  # of one call; they run at once

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 
-from agent_tools.code_reader import load_json, python_blocks, read_code, read_params
+from agent_tools.code_fences import python_blocks
+from agent_tools.code_reader import read_code, read_params
 from agent_tools.errors import InvalidParams
+from agent_tools.json_reader import load_json
 from agent_tools.limits import Limits
 from agent_tools.python_scanner import is_sound
 from tests.fuzz import unfold

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent_tools.agents.turn.call_gate import CallGate
 from agent_tools.agents.turn.call_reader import calls_in
-from agent_tools.code_reader import python_blocks
+from agent_tools.code_fences import python_blocks
 from agent_tools.messages import FunctionCall
 
 SIZES = (1, 2, 7, 1000)  # characters that come at once
