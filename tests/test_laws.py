@@ -62,7 +62,7 @@ def test_bodies_of_requests_are_read_in_one_folder() -> None:
         for node in each.of(ast.Attribute)
         if node.attr in ("loads", "model_validate_json")
     }
-    stored, messages = {"wires/terminal/state.py", "wires/e2b/state.py"}, {"wires/terminal/commands.py"}
+    stored, messages = {"wires/terminal/state.py", "wires/e2b/state.py"}, {"wires/terminal/shells.py"}
     assert parsing == stored | messages  # of a bounded WebSocket
 
 

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from agent_tools.wires.terminal import MOUNT
-from agent_tools.wires.terminal.about import POLICIES
+from agent_tools.wires.terminal.policies import POLICIES
 from agent_tools.wires.terminal.state import ROUTES as OPERATIONS
 from agent_tools.wires.terminal.state import resolved
 from tests.gateway.asking import until

@@ -19,12 +19,12 @@ from starlette.types import ASGIApp
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.mount import Mount
 from agent_tools.containers.rows import Rows
-from agent_tools.wires.e2b import code, control, files, processes, watch
+from agent_tools.wires.e2b import code, contexts, control, files, processes, watch
 from agent_tools.wires.e2b.connect import failure
 from agent_tools.wires.e2b.state import ROUTES, E2BRequest, E2BWire
 from agent_tools.wires.routing import Json, application
 
-__all__ = ["MOUNT", "ROUTES", "code", "control", "files", "processes", "watch"]  # whose import adds their routes
+__all__ = ["MOUNT", "ROUTES", "code", "contexts", "control", "files", "processes", "watch"]  # each adds its routes
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _RPC = re.compile(r"/(filesystem\.Filesystem|process\.Process)/")
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Generator
 from contextlib import aclosing
 from pathlib import Path
-from threading import Event
 from typing import Annotated, Any
 
 from starlette.exceptions import HTTPException
@@ -15,17 +14,14 @@ from starlette.responses import StreamingResponse
 
 from agent_tools.bodies.json_body import at_most
 from agent_tools.errors import AgentToolsError
-from agent_tools.results.execution import Display, Error, Execution, Notice, Omitted, Output, Restarted, Result, Stream
+from agent_tools.results.execution import Display, Error, Notice, Omitted, Output, Restarted, Result, Stream
 from agent_tools.results.outputs import Died, TimedOut
 from agent_tools.runtime.in_thread import iterate_in_thread
-from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.state import HOME, ROUTES, Context, E2BRequest, E2BSandbox, in_sandbox, path_of
-from agent_tools.wires.open_resources import SLOT_TIMEOUT, CodeRun, OpenResource
+from agent_tools.wires.e2b.contexts import DEFAULT, check_language, context_of, run_hidden
+from agent_tools.wires.e2b.state import ROUTES, Context, E2BRequest, E2BSandbox
+from agent_tools.wires.open_resources import SLOT_TIMEOUT, CodeRun
 from agent_tools.wires.routing import bundle, failure_of, while_connected
 
-DEFAULT = "default"
-"""The id of the first kernel, as a context."""
-LANGUAGES = (None, "", "python", "python3")
 _FORMS = {
     "text/plain": "text",
     "text/html": "html",
@@ -57,9 +53,9 @@ async def _execute(
     language: str | None = None,
     env_vars: Variables | None = None,
 ) -> Any:
-    _check(language)
+    check_language(language)
     box, stop = await call.here(), CodeRun()
-    context = None if context_id in (None, "", DEFAULT) else _context(call, box, str(context_id)).it
+    context = None if context_id in (None, "", DEFAULT) else context_of(call, box, str(context_id)).it
     lines = iterate_in_thread(_lines(call, box, context, code, env_vars or {}, stop), stop.cancel)
     await while_connected(call.request, anext(lines, ""))  # wait for the sandbox, or for its failure
 
@@ -84,10 +80,10 @@ def _lines(
         note = woken.result()
         kernel = stop.of(context.sandbox if context else interpreter.as_sandbox)
         if kernel not in counts:
-            _hidden(kernel, _FORMS_ADDED, stop.event)
+            run_hidden(kernel, _FORMS_ADDED, stop.event)
             counts[kernel] = 0
         every = {**box.state.envs, **envs}
-        if every and (error := _hidden(kernel, _SET.format(own=list(envs), every=every), stop.event).error):
+        if every and (error := run_hidden(kernel, _SET.format(own=list(envs), every=every), stop.event).error):
             raise HTTPException(400, f"The environment variables are not usable: {error.text[-500:]}")
         yield ""
         if note:
@@ -102,13 +98,8 @@ def _lines(
                     yield _line(shown)
         finally:
             if envs:
-                _hidden(kernel, _RESET)
+                run_hidden(kernel, _RESET)
         yield _line({"type": "number_of_executions", "execution_count": count})
-
-
-def _hidden(kernel: Sandbox, code: str, cancelled: Event | None = None) -> Execution:
-    """Run code that leaves no names, and no result."""
-    return kernel.run_code(f"exec({code!r}, {{}})", cancelled=cancelled)
 
 
 def _line(shown: dict[str, Any]) -> str:
@@ -139,74 +130,3 @@ def line_of(output: Output) -> dict[str, Any] | None:
         case Notice() | Omitted() | Restarted():
             return {"type": "stderr", "text": f"[{output.text}]\n", "timestamp": time.time_ns()}
     return None
-
-
-# -- contexts ---------------------------------------------------------------------------------------------------------
-
-
-@ROUTES.on("GET", "/contexts")
-async def _contexts(call: E2BRequest) -> Any:
-    box = await call.here()
-    others = [_shown(each.id, each.it.cwd) for each in call.wire.contexts.of(box.place)]
-    return [_shown(DEFAULT, HOME), *others]
-
-
-@ROUTES.on("POST", "/contexts")
-async def _open_context(call: E2BRequest, language: str | None = None, cwd: str | None = None) -> Any:
-    _check(language)
-    box, folder = await call.here(), path_of(cwd or HOME)
-
-    def begin(sandbox: Sandbox) -> Context:
-        kernel = sandbox.fresh_kernel()
-        try:
-            _enter(kernel, folder)
-        except BaseException:
-            kernel.close()
-            raise
-        return Context(kernel, folder)
-
-    opened = await call.wire.contexts.open(box.place, lambda: box.id, begin)
-    return _shown(opened.id, folder)
-
-
-@ROUTES.on("DELETE", "/contexts/{context}")
-async def _close_context(call: E2BRequest, context: str) -> Any:
-    box = await call.here()
-    if context == DEFAULT:
-        raise HTTPException(400, "The default context stays as long as its sandbox.")
-    await call.wire.contexts.end(_context(call, box, context))
-    return {}
-
-
-@ROUTES.on("POST", "/contexts/{context}/restart")
-async def _restart_context(call: E2BRequest, context: str) -> Any:
-    box = await call.here()
-    found = None if context == DEFAULT else _context(call, box, context)
-
-    def restart(sandbox: Sandbox) -> None:
-        kernel = found.it.sandbox if found else sandbox
-        kernel.restart()
-        call.wire.counts.pop(kernel, None)
-        if found:
-            _enter(kernel, found.it.cwd)
-
-    await call.use(restart, box)
-    return {}
-
-
-def _enter(kernel: Sandbox, folder: str) -> None:
-    if folder != HOME and (error := _hidden(kernel, f"import os\nos.chdir({in_sandbox(folder)!r})").error):
-        raise HTTPException(400, f"cwd is not usable: {error.text[-500:]}")
-
-
-def _context(call: E2BRequest, box: E2BSandbox, id_: str) -> OpenResource[Context]:
-    return call.wire.contexts.find(box.place, id_, f"Context {id_[:64]} not found")
-
-
-def _shown(id_: str, cwd: str) -> dict[str, str]:
-    return {"id": id_, "language": "python", "cwd": cwd}
-
-
-def _check(language: str | None) -> None:
-    if language not in LANGUAGES:
-        raise HTTPException(501, f"{language!r:.40} has no kernel here: use python, or a command for bash.")

@@ -19,10 +19,10 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.mount import Mount
 from agent_tools.containers.rows import Rows
 from agent_tools.wires.routing import Json, application, health
-from agent_tools.wires.terminal import about, commands, files, notebooks, python, searches
+from agent_tools.wires.terminal import about, commands, files, notebooks, openapi, python, searches, shells
+from agent_tools.wires.terminal.policies import POLICIES
 from agent_tools.wires.terminal.state import ROUTES, TerminalWire
 
-POLICIES = about.POLICIES
 __all__ = [
     "MOUNT",
     "POLICIES",
@@ -30,6 +30,7 @@ __all__ = [
     "commands",
     "files",
     "notebooks",
+    "openapi",
     "python",
     "searches",
 ]  # whose import adds their routes
@@ -48,9 +49,9 @@ def _failed(request: Request, detail: Any, status: int) -> Json:
 
 @asynccontextmanager
 async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGIApp]:
-    routes = [*ROUTES.made(), WebSocketRoute("/api/terminals/{id}", commands.attach)]
+    routes = [*ROUTES.made(), WebSocketRoute("/api/terminals/{id}", shells.attach)]
     open_ = [Route("/api/config", about.features), Route("/health", health)]
-    policies = about.POLICIES.made()
+    policies = POLICIES.made()
     app = application([*open_, *policies, *routes, Tree("/p/{policy}", routes=[open_[0], *routes])], _failed)
     app.state.wire = wire = TerminalWire(containers, rows)
 

@@ -16,8 +16,8 @@ from agent_tools.wires.librechat import _inside
 from agent_tools.wires.librechat.state import MAX_PRINTED, ScriptLines, identifier
 from agent_tools.wires.paths import Home
 from agent_tools.wires.routing import checked
-from agent_tools.wires.terminal.commands import FirstMessage, SizeMessage
 from agent_tools.wires.terminal.notebooks import NotebookFile, source_of
+from agent_tools.wires.terminal.shells import FirstMessage, SizeMessage
 from tests.fuzz.oracle import Bound, Parts, Target
 
 MODELS = [
