@@ -15,7 +15,7 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from agent_tools.bodies.json_body import written
+from agent_tools.bodies.json_body import BodyRefused, read_json, written
 from agent_tools.gateway.config import ANTHROPIC, GatewayConfig
 from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
 from agent_tools.gateway.requests.api_errors import ApiError, code_execution_refused, revoked, upstream_unauthorized
@@ -171,7 +171,7 @@ class Upstream:
         sent["Authorization"] = f"Bearer {self.key(headers)}"
         query = None
         if path in ANTHROPIC:
-            _refuse_code_execution(body)
+            await _refuse_code_execution(body)
             sent |= self._of_anthropic(headers)
             query = {"beta": "true"} if received.query_params.get("beta") == "true" else None
         request = self._client.build_request(received.method, path, headers=sent, content=body or None, params=query)
@@ -232,19 +232,30 @@ class Upstream:
             model.close()
 
 
-def _refuse_code_execution(body: bytes) -> None:
+async def _refuse_code_execution(body: bytes) -> None:
     """Refuse the tool that runs code in Anthropic's API: requests are passed on, and nothing would run it.
 
     Raises:
         ApiError: 400, the request has it.
+        BodyRefused: 413, the request has too many parts to look for it.
     """
+    if b"code_execution" not in body:
+        return
     try:
-        tools = json.loads(body).get("tools") if b"code_execution" in body else None
-    except (ValueError, AttributeError, RecursionError):
-        return  # the upstream says what is wrong
-    kinds = [each.get("type") for each in tools or () if isinstance(each, dict)] if isinstance(tools, list) else []
-    if found := next((kind for kind in kinds if isinstance(kind, str) and kind.startswith("code_execution")), ""):
-        raise code_execution_refused(found)
+        found = await read_json(body, _code_execution)
+    except BodyRefused as exc:
+        if exc.status_code != 400:  # for any other fault the upstream says what is wrong
+            raise
+    else:
+        if found:
+            raise code_execution_refused(found)
+
+
+def _code_execution(given: Any) -> str:
+    """Return the type of the tool that runs code, '' without one."""
+    tools = given.get("tools") if isinstance(given, dict) else None
+    kinds = [each.get("type") for each in tools if isinstance(each, dict)] if isinstance(tools, list) else []
+    return next((kind for kind in kinds if isinstance(kind, str) and kind.startswith("code_execution")), "")
 
 
 def _kept(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:

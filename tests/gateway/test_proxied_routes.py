@@ -105,7 +105,8 @@ def test_the_code_execution_of_anthropics_api_is_refused_by_name(new: New) -> No
     assert "code_execution_20250825" in refused.json()["error"]["message"]
     body["tools"] = [{"name": "code_execution", "input_schema": {}}]
     assert httpx.post(f"{gateway.url}/v1/messages", json=body, headers=given).status_code == 200
-    assert len(upstream.seen) == 1
+    assert httpx.post(f"{gateway.url}/v1/messages", content=b"code_execution", headers=given).status_code == 200
+    assert len(upstream.seen) == 2
 
 
 def test_failures_of_messages_have_anthropics_shape(new: New) -> None:

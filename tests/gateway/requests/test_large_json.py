@@ -29,17 +29,20 @@ LONG = "long, but harmless. " * (LARGE // 16)
 
 
 @pytest.mark.parametrize("part", ["[],", "{},", '{"":0},', "0,"])
-def test_a_body_of_many_parts_is_refused_before_they_cost_memory(new_gateway: NewGateway, part: str) -> None:
+@pytest.mark.parametrize("path", ["responses", "messages", "messages/count_tokens"])
+def test_a_body_of_many_parts_is_refused_before_they_cost_memory(new_gateway: NewGateway, path: str, part: str) -> None:
     gateway = new_gateway({})
-    body = ('{"model":"m","input":[' + part * (2 * MIB // len(part)) + "0]}").encode()
+    body = ('{"model":"code_execution","input":[' + part * (2 * MIB // len(part)) + "0]}").encode()
     tracemalloc.start()
     try:
-        answer = httpx.post(f"{gateway.url}/v1/responses", content=body, timeout=60)
+        answer = httpx.post(f"{gateway.url}/v1/{path}", content=body, timeout=60)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_many_parts")
-    assert "POST /v1/files" in answer.json()["error"]["message"]
+    assert answer.status_code == 413
+    assert (
+        "commas and opening brackets. Send large data as a file (POST /v1/files)." in answer.json()["error"]["message"]
+    )
     assert peak < 8 * len(body)
 
 
@@ -116,6 +119,8 @@ async def _use_all_routes(config: GatewayConfig, runtime: Runtime) -> tuple[list
             for tools in ([], [tool]):
                 said = [{"role": "user", "content": LONG}]
                 await ask("POST", "/v1/chat/completions", {"model": "m", "messages": said, "tools": tools})
+            said = [{"role": "user", "content": LONG + "code_execution"}]
+            await ask("POST", "/v1/messages", {"model": "m", "max_tokens": 9, "messages": said})
     return [answer.status_code for answer in answers], found.sizes
 
 
@@ -123,7 +128,7 @@ def test_no_large_json_is_parsed_or_written_in_the_event_loop(process_runtime: R
     with ScriptedServer({"m": lambda _: ScriptedReply(text=LONG, piece=50_000)}) as upstream:
         config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", pool=0)
         codes, large = asyncio.run(_use_all_routes(config, process_runtime))
-    assert codes == [200] * 16
+    assert codes == [200] * 17
     assert large == []
 
 
