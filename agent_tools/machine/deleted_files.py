@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 _GONE = contextlib.suppress(FileNotFoundError, ProcessLookupError)  # closed, or ended, during the check
 _BLOCK = 512  # bytes: the unit of st_blocks
 _PF_EXITING = 0x4  # among a thread's flags: it runs no more code
-_DELETED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) (\d+) .* \(deleted\)")
+_DELETED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) (\d+) .* \(deleted\)\n")
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _add_files(sizes: _Sizes, pid: int) -> bool:
     tasks = [f"/proc/{pid}/task/{task}" for task in _tasks(pid)]
     unseen = [task for task in tasks if not _add_open_files(sizes, task)]
     for task in tasks:  # all threads have the same mappings, except those that are ending
-        if _add_mapped_files(sizes, pid, task):
+        if _add_mapped_files(sizes, task):
             break
     return not unseen or not _is_ours(pid) or all(_is_ending(task) for task in unseen)
 
@@ -108,22 +108,20 @@ def _add_open_files(sizes: _Sizes, task: str) -> bool:
     return True
 
 
-def _add_mapped_files(sizes: _Sizes, pid: int, task: str) -> bool:
+def _add_mapped_files(sizes: _Sizes, task: str) -> bool:
     """Add the files that a thread's process has mapped, and may have closed; return False if it has no mapping."""
     lines: list[str] = []
-    with _GONE, contextlib.suppress(PermissionError), open(f"{task}/maps", errors="replace") as maps:
-        lines = maps.read().splitlines()
-    found = [line for line in lines if line.endswith(" (deleted)")]  # among hundreds, usually none
+    with _GONE, contextlib.suppress(PermissionError), open(f"{task}/maps", errors="replace", newline="\n") as maps:
+        lines = maps.readlines()  # of all line breaks, only "\n" is escaped in names
+    found = [line for line in lines if line.endswith(" (deleted)\n")]  # among hundreds, usually none
     for start, end, offset, numbers, inode in (match.groups() for match in map(_DELETED.fullmatch, found) if match):
         first, last = int(start, 16), int(end, 16)
         try:
-            sizes.add(os.stat(f"/proc/{pid}/map_files/{first:x}-{last:x}"))
-        except (PermissionError, FileNotFoundError):  # shown only to root, and not if the leader has ended
+            sizes.add(os.stat(f"/proc/{os.path.basename(task)}/map_files/{first:x}-{last:x}"))
+        except (PermissionError, FileNotFoundError, ProcessLookupError):  # shown only to root
             if numbers == f"{os.major(sizes.device):02x}:{os.minor(sizes.device):02x}":
                 length = int(offset, 16) + last - first
                 sizes.mapped[int(inode)] = max(length, sizes.mapped.get(int(inode), 0))
-        except ProcessLookupError:
-            break
     return bool(lines)
 
 

@@ -212,10 +212,10 @@ def request_for(request: h11.Request, origin: RequestTarget) -> h11.Request:
 
 def _end_to_end(headers: Fields) -> Fields:
     """Return the end-to-end fields."""
-    named = {
+    dropped = _HOP_BY_HOP.union(
         part.strip().lower() for name, value in headers if name.lower() == b"connection" for part in value.split(b",")
-    }
-    return [(name, value) for name, value in headers if name.lower() not in _HOP_BY_HOP | named]
+    )
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
 
 
 async def _opened(connected: socket.socket, origin: RequestTarget) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

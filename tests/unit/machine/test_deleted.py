@@ -55,8 +55,11 @@ def start(folder: Path) -> Iterator[Starts]:
 
 
 BEGINNING = """
-import ctypes, mmap, os, sys, threading
+import ctypes, os, sys, threading
 libc = ctypes.CDLL(None)
+def mapped(fd, size=1 << 20):
+    assert libc.mmap(None, ctypes.c_size_t(size), 1, 1, fd, None) != -1  # mmap.mmap would keep the file open
+    os.close(fd)
 def made(path='big', size=1 << 20):
     fd = os.open(path, os.O_CREAT | os.O_RDWR)
     os.write(fd, b'x' * size)
@@ -70,8 +73,12 @@ COUNTED = {
     "open": ("made()", 1),
     "two of them": ("made(); made()", 2),
     "open twice": ("os.dup(made())", 1),
-    "mapped and closed": ("fd = made(); m = mmap.mmap(fd, 1 << 20); os.close(fd)", 1),
-    "the mapping's name ends its line": ("fd = made('a b (deleted)'); m = mmap.mmap(fd, 4096); os.close(fd)", 1),
+    "mapped and closed": ("mapped(made())", 1),
+    "the mapping's name ends its line": ("mapped(made('a b (deleted)'))", 1),
+    "their names have line breaks": (
+        "for name in map(chr, (10, 11, 12, 13, 28, 29, 30, 0x85, 0x2028, 0x2029)):\n    mapped(made(f'a{name}b'))",
+        10,
+    ),
     "shared with a child": ("fd = made(); pid = os.fork(); pid or os.execlp('cat', 'cat')", 1),
     "by a child alone": (
         "pid = os.fork(); pid or (made(), os.set_inheritable(3, True), sys.stdin.read(), os._exit(0))",
@@ -130,7 +137,7 @@ HIDE = "libc.prctl(4, 0, 0, 0, 0)"
 
 
 def test_an_ordinary_user_counts_what_processes_of_its_own_hold(start: Starts, device: int) -> None:
-    first = start(AS_USER + "made(); fd = made(); m = mmap.mmap(fd, 1 << 20); os.close(fd)")
+    first = start(AS_USER + "made(); mapped(made())")
     with as_an_ordinary_user():
         assert deleted_files(first, device) == DeletedFiles(2 * MIB)
 
@@ -188,7 +195,7 @@ def test_ended_processes_and_threads_hide_nothing(start: Starts, device: int, co
 
 
 def test_files_count_though_the_leader_of_the_threads_has_ended(start: Starts, device: int) -> None:
-    files = "made(); fd = made(); m = mmap.mmap(fd, 1 << 20); os.close(fd)"
+    files = "made(); mapped(made())"
     code = ENDED["leader of other threads"].replace("    threading", f"    {files}\n    threading")
     first = start(AS_USER + code)
     with as_an_ordinary_user():
@@ -197,7 +204,7 @@ def test_files_count_though_the_leader_of_the_threads_has_ended(start: Starts, d
 
 
 def test_a_file_with_holes_counts_what_it_has_on_disk_if_it_is_open_too(start: Starts, device: int) -> None:
-    first = start(AS_USER + "fd = made(); os.ftruncate(fd, 1 << 30); m = mmap.mmap(fd, 1 << 30)")
+    first = start(AS_USER + "fd = made(); os.ftruncate(fd, 1 << 30); mapped(os.dup(fd), 1 << 30)")
     with as_an_ordinary_user():
         assert deleted_files(first, device) == DeletedFiles(MIB)
 

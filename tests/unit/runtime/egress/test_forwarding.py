@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import h11
 import pytest
 
+from agent_tools.engines.network import Target
+from agent_tools.runtime.egress.forwarding import RequestTarget, request_for
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
 from tests.unit.runtime.egress.network import NAME, Hop, Network, Server, certificate
 
@@ -68,6 +72,32 @@ def test_a_plain_request_is_made_anew_without_what_is_between_neighbours(network
     (found,) = network.taken()
     assert (found.host, found.port, found.status) == ("plain.example", 80, "closed")
     assert found.bytes_in == len(OK)
+
+
+def test_fields_named_by_connection_are_gathered_once_for_all_fields() -> None:
+    gathered: list[object] = []
+
+    class Name(bytes):
+        """A name that notes when it joins a set with the field TE."""
+
+        def strip(self, *_: object) -> Name:
+            return self
+
+        lower = strip
+
+        def __hash__(self) -> int:
+            return hash(b"te")
+
+        def __eq__(self, other: object) -> bool:
+            gathered.append(other)
+            return False
+
+    names = type("Names", (bytes,), {"split": lambda *_: [Name(b"x")]})()
+    fields = [(b"Connection", names), *[(b"X-Own", b"1")] * 1000]
+    request: Any = SimpleNamespace(method=b"GET", headers=SimpleNamespace(raw_items=lambda: fields))
+    sent = request_for(request, RequestTarget(Target("plain.example", 80), "/"))
+    assert len(sent.headers) == 1002
+    assert len(gathered) <= 2
 
 
 @pytest.mark.parametrize("lines", [("Content-Length: 4",), ("Transfer-Encoding: chunked",)])
