@@ -82,6 +82,11 @@ def parsed(body: bytes | bytearray) -> Any:
     return value
 
 
+def parsed_text(text: str) -> Any:
+    """Parse JSON within a text. Errors as for `parsed`."""
+    return parsed(text.encode("utf-8", "surrogatepass"))
+
+
 def check_parts(body: bytes | bytearray, most: int = MAX_PARTS) -> None:
     """Check that parsing a body costs little memory, and does not stop other threads for long.
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 
 from agent_tools.agents.steps import Call, Finished, ReasoningDelta, RefusalDelta, RoundDone, Step, TextDelta
-from agent_tools.bodies.json_body import BodyRefused, parsed
+from agent_tools.bodies.json_body import BodyRefused, parsed_text
 from agent_tools.containers.ids import new_id
 from agent_tools.models.base import JsonObject, Usage
 
@@ -99,7 +99,7 @@ class MessageComposer:
 def _input(call: Call) -> JsonObject:
     """Return a call's arguments as an object; others stand under one name, so that the client names what is missing."""
     try:
-        given = parsed(call.arguments.encode("utf-8", "surrogatepass"))
+        given = parsed_text(call.arguments)
     except BodyRefused:
         given = call.arguments
     return given if isinstance(given, dict) else {"arguments": given}

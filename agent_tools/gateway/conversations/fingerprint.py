@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from agent_tools.gateway.conversations.normal_form import Line, call_text, digests, lines_of, tool_calls_in
@@ -73,7 +74,7 @@ class ConversationFingerprint:
         lead = [Line("system", identity.instructions)] if identity.instructions else []
         return cls(identity, entries, [*lead, *lines_of(entries)])
 
-    @property
+    @cached_property
     def fingerprints(self) -> Fingerprints:
         """The fingerprints by which its container is looked up."""
         text_digests = digests(self._lines, self._seed)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agent_tools.bodies.json_body import BodyRefused, parsed_text
+
 CHUNK_CHARS = 65_536  # characters that are squeezed at once
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _SYSTEM = ("system", "developer")
@@ -72,8 +74,8 @@ def call_text(name: Any, arguments: Any) -> str:
     """Return a call in a form that does not depend on how its arguments are written as JSON."""
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
+            arguments = parsed_text(arguments)
+        except BodyRefused:
             return f"{name} {_squeezed(arguments)}"
     return f"{name} {_canonical(arguments)}"
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from agent_tools.agents.steps import CallDelta, CallDone, CallReady
-from agent_tools.bodies.json_body import BodyRefused, parsed
+from agent_tools.bodies.json_body import BodyRefused, parsed_text
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.remote_mcp.remote_server import RemoteFailure
 from agent_tools.gateway.responses.client_tools import ClientTool, text_of_arguments
@@ -92,7 +92,7 @@ class ToolSearchItem(CallItem):
     def written(self, ready: CallReady) -> Iterator[Event]:
         """Set the whole arguments, with which the call is done."""
         with suppress(BodyRefused):  # else none
-            self.value["arguments"] = parsed(ready.call.arguments.encode("utf-8", "surrogatepass"))
+            self.value["arguments"] = parsed_text(ready.call.arguments)
         yield from self.done()
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, Union
 
 from pydantic import AfterValidator, FailFast, Tag
 
+from agent_tools.bodies.json_body import BodyRefused, parsed_text
 from agent_tools.gateway.requests.container_fields import Needed
 from agent_tools.gateway.requests.fields import RequestModel, at_most, by_type, read, wrong
 from agent_tools.models.base import FunctionDefinition, JsonObject
@@ -131,8 +132,8 @@ def arguments_of_text(text: str) -> str:
 def text_of_arguments(arguments: str) -> str:
     """Return the text that a model gave a custom tool; arguments of another form are the text themselves."""
     try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):
+        given = parsed_text(arguments)
+    except BodyRefused:
         return arguments
     text = given.get(INPUT) if isinstance(given, dict) else None
     return text if isinstance(text, str) else arguments

@@ -7,11 +7,11 @@ replaces every item before it, as OpenAI's does.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent_tools.bodies.json_body import BodyRefused, parsed
 from agent_tools.containers.ids import new_id
 from agent_tools.gateway.requests.api_errors import invalid, missing
 from agent_tools.models.base import JsonObject
@@ -44,8 +44,8 @@ def read_summary(item: Mapping[str, Any], param: str) -> str:
     if not isinstance(content, str):
         raise missing(f"{param}.encrypted_content")
     try:
-        summary = json.loads(base64.b64decode(content, validate=True))["summary"]
-    except (binascii.Error, ValueError, RecursionError, KeyError, TypeError, IndexError):
+        summary = parsed(base64.b64decode(content, validate=True))["summary"]
+    except (BodyRefused, ValueError, KeyError, TypeError, IndexError):
         summary = None
     if not isinstance(summary, str) or len(summary) > MAX_SUMMARY:
         raise invalid("The compaction was not made here.", f"{param}.encrypted_content", "invalid_value")

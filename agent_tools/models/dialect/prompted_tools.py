@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from agent_tools.json_parts import has_more_parts
 from agent_tools.messages import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER
 from agent_tools.models.base import Json, JsonObject
 
+MAX_PARTS = 200_000  # commas and opening brackets outside texts in arguments that are parsed; others are shown as text
 RESULT = "<tool_response>"
 """What a message with the results of calls begins with."""
 _SHOWN = ("name", "description", "parameters")
@@ -78,9 +80,12 @@ def _with_calls(message: JsonObject) -> JsonObject:
 
 def _call(call: Any) -> str:
     function = call["function"] if isinstance(call, dict) and isinstance(call.get("function"), dict) else {}
-    arguments = function.get("arguments")
-    with suppress(TypeError, ValueError, RecursionError):  # else unchanged
-        arguments = json.loads(arguments or "{}")
+    arguments = function.get("arguments") or "{}"
+    if isinstance(arguments, str) and not has_more_parts(
+        arguments.encode("utf-8", "surrogatepass"), MAX_PARTS, beside_texts=True
+    ):
+        with suppress(ValueError, RecursionError):  # else unchanged
+            arguments = json.loads(arguments)
     written = json.dumps({"name": function.get("name"), "arguments": arguments}, ensure_ascii=False)
     return f"<tool_call>\n{written}\n</tool_call>"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from agent_tools.gateway.conversations.fingerprint import ConversationFingerprint, ConversationIdentity
 from agent_tools.gateway.conversations.normal_form import Line, digests, lines_of
+from agent_tools.limits import MIB
 
 ASKED = {"role": "user", "content": "How many rows?"}
 ANSWERED = {"role": "assistant", "content": "Ten rows."}
@@ -101,6 +103,22 @@ def test_each_answer_has_its_digest_the_newest_first() -> None:
 def test_whatever_a_client_sends_is_read(content: Any) -> None:
     for role in ("user", "assistant", "tool", None, ["a"]):
         assert digests(lines_of([{"role": role, "content": content}]), "").whole
+
+
+def test_arguments_of_many_parts_are_taken_as_text() -> None:
+    many = "[" + "[], " * MIB + "0]"
+    tracemalloc.start()
+    try:
+        assert lines_of([{**CALL, "arguments": many}]) == [Line("call", f"weather {many.replace(' ', '')}")]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(many)
+
+
+def test_the_fingerprints_of_a_conversation_are_made_once() -> None:
+    conversation = ConversationFingerprint.of(ConversationIdentity("me"), [ASKED, ANSWERED])
+    assert conversation.fingerprints is conversation.fingerprints
 
 
 def test_what_is_nested_deeply_is_read() -> None:

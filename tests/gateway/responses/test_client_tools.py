@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.bodies.json_body import MAX_PARTS
 from agent_tools.gateway.responses.client_tools import (
     MAX_ABOUT,
     MAX_NAMESPACE,
@@ -154,7 +155,10 @@ def test_names_are_short_enough_for_every_server_and_differ() -> None:
     assert name_for_model("a" * 80) == "a" * 80, "a name without a namespace is the client's"
 
 
-@pytest.mark.parametrize("arguments", ["*** Begin", '{"other": 1}', '["input"]', "[" * 50_000, '{"input": 3}'])
+MANY = '{"input": "x", "more": [' + "0," * MAX_PARTS + "0]}"
+
+
+@pytest.mark.parametrize("arguments", ["*** Begin", '{"other": 1}', '["input"]', "[" * 50_000, '{"input": 3}', MANY])
 def test_arguments_of_another_form_are_the_text(arguments: str) -> None:
     assert text_of_arguments(arguments) == arguments
 

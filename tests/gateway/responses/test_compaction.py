@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import httpx
 import pytest
 from openai.types.responses import CompactedResponse, ResponseInputMessageItem
 
-from agent_tools.gateway.responses.summary_item import ASKED, split
+from agent_tools.bodies.json_body import MAX_PARTS
+from agent_tools.gateway.requests.api_errors import ApiError
+from agent_tools.gateway.responses.summary_item import ASKED, compaction_item, read_summary, split
 from agent_tools.models.base import Usage
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import code, post, stream
@@ -135,6 +138,14 @@ def test_a_summary_that_fails_changes_nothing(new_gateway: NewGateway) -> None:
     body = post(gateway, context_management=RULE, previous_response_id=first["id"], tools=[]).json()
     assert [item["type"] for item in body["output"]] == ["message"]
     assert told(gateway)[0] == ("user", LONG)
+
+
+def test_a_summary_of_many_parts_was_not_made_here() -> None:
+    made = compaction_item("42.", "Sure?")
+    assert read_summary(made, "input[0]") == "42.\n\nThe user's newest message:\n\nSure?"
+    many = base64.b64encode(b'{"summary": "42.", "more": [' + b"0," * MAX_PARTS + b"0]}").decode()
+    with pytest.raises(ApiError, match="was not made here"):
+        read_summary({"encrypted_content": many}, "input[0]")
 
 
 def test_calls_that_are_being_answered_are_not_torn_apart() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from agent_tools.models.base import JsonObject, ReasoningDelta, TextDelta
 from agent_tools.models.dialect.lesson import lesson
 from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, phrased
 from agent_tools.models.dialect.profile import PROFILES, UpstreamProfile, read_profile
+from agent_tools.models.dialect.prompted_tools import MAX_PARTS
 from agent_tools.models.dialect.thinking import HEADINGS, MAX_BLANK_CHARS, ThinkingSplitter
 from agent_tools.models.learning import Asking, Dialect, RequestRejected
 from tests.thinking_tags import PAIRS
@@ -429,3 +431,12 @@ def test_thinking_is_told_alike_however_it_is_cut(parts: list[str], size: int) -
     text = "".join(parts)
     assert split(text, "tagged", size)[1] == split(text, "tagged", len(text) + 1)[1]
     assert "".join(split(text, "text", size)) == text
+
+
+def test_a_call_of_many_parts_is_shown_to_the_model_as_it_was_written() -> None:
+    for arguments, shown in (('{"a": [1]}', {"a": [1]}), ("", {}), ("x", "x"), ("[0" + ",0" * MAX_PARTS + "]", None)):
+        call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        asked = {"messages": [message("assistant", "", tool_calls=[call]), message("tool", tool_call_id="c1")]}
+        said = phrased(asked, UpstreamProfile(tools="prompted"))["messages"][0]["content"]
+        written = {"name": "f", "arguments": arguments if shown is None else shown}
+        assert said == f"<tool_call>\n{json.dumps(written)}\n</tool_call>"
