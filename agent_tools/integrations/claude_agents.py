@@ -236,7 +236,7 @@ class SessionBox:
 
         Return a sentence on what could not be copied, normally ''. Raises FileRejected if nothing could.
         """
-        failed = [(each.root, await each.pull(self._sandbox)) for each in self._memories if self._sandbox.is_alive]
+        failed = [(each.root, await each.pull()) for each in self._memories if self._sandbox.is_alive]
         parts = "; ".join(f"{root}: {names}" for root, names in failed if names)
         return parts and f"Not all changes in the memory could be kept, {parts}."
 

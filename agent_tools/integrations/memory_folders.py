@@ -7,15 +7,13 @@ import posixpath
 import re
 import secrets
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from agent_tools import AsyncSandbox
 from agent_tools.engines.volumes import Volume
 from agent_tools.limits import KIB, MIB, Limits
 from agent_tools.machine.removal import remove_tree
-from agent_tools.runtime.files.file_conversation import Conversation
+from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
 from agent_tools.runtime.in_thread import in_thread
@@ -24,7 +22,6 @@ FOLDER = "memory"  # in the sandbox's folder, of stores that are not mounted
 MARKER = ".anthropic-"  # what names of the vendor's own files begin with
 VOLUME_BYTES = 500 * MIB
 LIMITS = Limits(max_file_bytes=256 * KIB, max_work_dir_entries=4_000, max_work_dir_bytes=2**62)  # of a store
-T = TypeVar("T")
 _MOUNT_PATH = re.compile(r"/mnt/memory/[a-z0-9][a-z0-9-]{0,254}")
 """What the API makes of a store's name (`mount_path`), and tells the model."""
 
@@ -44,10 +41,8 @@ class MemoryFolder:
         self.volume = _volume(self._copies, root) if self._copies else None
         """The volume by which the path that the model knows is one in the sandbox; None if it cannot be."""
         self._folder = str(root) if self.volume else f"{FOLDER}/{root.name}"
-        self._sandbox: AsyncSandbox | None = None
+        self._mirror: Mirror | None = None  # of the container that the last call used
         self._lock = threading.Lock()
-        me = os.getuid(), os.getgid()
-        self._mirror = Mirror(root, me, LIMITS, self._connect, self._folder, _is_vendors)
 
     def inside(self, path: str) -> str | None:
         """Return a path below the host's folder as the sandbox takes it; None for any other."""
@@ -56,33 +51,34 @@ class MemoryFolder:
 
     async def push(self, sandbox: AsyncSandbox) -> None:
         """Copy what is new on the host into the sandbox, and remove there what is gone. Errors as for `Mirror.push`."""
-        await self._use(sandbox, self._mirror.push)
+        await in_thread(lambda: self._push(sandbox.sync._files()), lambda: None)
 
-    async def pull(self, sandbox: AsyncSandbox) -> str:
+    async def pull(self) -> str:
         """Copy what code has changed to the host. Result and errors as for `Mirror.pull`."""
-        return "" if self.is_read_only else await self._use(sandbox, self._mirror.pull)
+        return "" if self.is_read_only else await in_thread(self._pull, lambda: None)
 
     def close(self) -> None:
         """Remove the sandbox's copies."""
-        self._mirror.close()
         if self._copies:
             remove_tree(self._copies)
 
-    async def _use(self, sandbox: AsyncSandbox, work: Callable[[], T]) -> T:
-        def done() -> T:
-            with self._lock:
-                self._sandbox = sandbox
-                return work()
+    def _push(self, files: GuestFiles) -> None:
+        with self._lock:
+            if self._mirror is None or self._mirror.files is not files:
+                me = os.getuid(), os.getgid()
+                mirror = Mirror(self.root, me, LIMITS, files, self._folder, _is_vendors)
+                if self._mirror:
+                    mirror.succeed(self._mirror)
+                self._mirror = mirror
+            self._mirror.push()
 
-        return await in_thread(done, lambda: None)
-
-    def _connect(self, max_parts: int) -> Conversation | None:
-        assert self._sandbox
-        return self._sandbox.sync._files().connect(max_parts)
+    def _pull(self) -> str:
+        with self._lock:
+            return self._mirror.pull() if self._mirror else ""
 
 
 def _is_vendors(name: str) -> bool:
-    return posixpath.basename(name).startswith(MARKER)
+    return any(part.startswith(MARKER) for part in name.split("/"))
 
 
 def _volume(copies: Path, root: Path) -> Volume:

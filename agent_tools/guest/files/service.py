@@ -17,7 +17,8 @@ in archive.py. A file is written under another name and then replaced, so that a
 For the sync of a folder (regular files; names that could disturb a reader, with control or direction characters, are
 not listed; `put` replaces a link, or a folder without files):
 
-    {"op": "list", "path", "limit": n}         {"entries": [[name, *facts], ...], "total": entries looked at}
+    {"op": "list", "path", "limit": n}         {"entries": [[name, *facts], ...], "total": entries looked at,
+                                                "unread": those that could not be read}
     {"op": "put", "path"}                      takes content, then {"facts": facts}
 
 A request that fails is answered by {"errno": n}. Without room for a process that would serve, {"errno": EAGAIN} comes
@@ -70,6 +71,7 @@ NO_ROOM = _framed({"errno": errno.EAGAIN})
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 Answer = Callable[[BufferedRWPair, dict[str, Any]], None]
+Note = Callable[[OSError], None]
 
 
 def serve_path(request: dict[str, Any], stream: BufferedRWPair, answer: Answer) -> None:
@@ -158,32 +160,40 @@ def _remove_empty_folder(name: str) -> None:
 
 
 def _list(request: dict[str, Any], _content: Content, tell: Tell) -> None:
-    entries, total = [], 0
-    for entry, name in _walk(request["path"], "", MAX_DEPTH):
+    entries, total, unread = [], 0, list[OSError]()
+    for entry, name in _walk(request["path"], "", MAX_DEPTH, unread.append):
         total += 1
         if total > request["limit"]:
             break
-        with contextlib.suppress(OSError):
+        with _unless_gone(unread.append):
             facts = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(facts.st_mode) and PLAIN.fullmatch(name):
                 entries.append([name, *_facts(facts)])
-    tell({"entries": entries, "total": total})
+    tell({"entries": entries, "total": total, "unread": len(unread)})
 
 
 def _facts(found: os.stat_result) -> list[int]:
     return [found.st_size, found.st_mtime_ns, found.st_ino]
 
 
-def _walk(path: str, prefix: str, depth: int) -> Iterator[tuple[os.DirEntry[str], str]]:
+def _walk(path: str, prefix: str, depth: int, note: Note) -> Iterator[tuple[os.DirEntry[str], str]]:
+    with _unless_gone(note), os.scandir(path) as found:
+        for entry in found:
+            name = prefix + entry.name
+            yield entry, name
+            if depth and entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry.path, f"{name}/", depth - 1, note)
+
+
+@contextlib.contextmanager
+def _unless_gone(note: Note) -> Iterator[None]:
+    """Note why something could not be read, unless it is gone, or another thing by now."""
     try:
-        with os.scandir(path) as found:
-            for entry in found:
-                name = prefix + entry.name
-                yield entry, name
-                if depth and entry.is_dir(follow_symlinks=False):
-                    yield from _walk(entry.path, f"{name}/", depth - 1)
-    except OSError:
-        return
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as exc:
+        note(exc)
 
 
 def _scan(request: dict[str, Any], _content: Content, tell: Tell) -> None:

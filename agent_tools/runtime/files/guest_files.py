@@ -40,7 +40,7 @@ class GuestFiles:
         use: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._limits = limits
-        self.connect = connect
+        self._connect = connect
         self._use = use
         self._idle: list[Conversation] = []
         self._leased: set[Conversation] = set()
@@ -163,7 +163,7 @@ class GuestFiles:
         if "\0" in path or not path:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
         most = max(self._limits.max_listed_files, self._limits.max_variables)
-        talk = self._idle_one() or self.connect(MARKS_PER_ENTRY * (most + 100))
+        talk = self._idle_one() or self._connect(MARKS_PER_ENTRY * (most + 100))
         if talk is None:
             raise SandboxGone("The sandbox has ended; start another one.")
         with self._lock:

@@ -14,7 +14,6 @@ import posixpath
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,8 +34,7 @@ T = TypeVar("T")
 class Mirror:
     """Syncs one guest's work_dir, or another folder, with its copy here. Call it with the session's lock.
 
-    `connect` takes a limit on the parts of an answer and returns a connection to a fresh file server in the guest, or
-    None if there is no guest. Files whose names `skips` accepts stay where they are.
+    Files whose names `skips` accepts stay where they are.
     """
 
     def __init__(
@@ -44,7 +42,7 @@ class Mirror:
         path: Path,
         owner: tuple[int, int],
         limits: Limits,
-        connect: Callable[[int], Conversation | None],
+        files: GuestFiles,
         folder: str = WORK_DIR,
         skips: Callable[[str], bool] = lambda _: False,
     ) -> None:
@@ -54,7 +52,7 @@ class Mirror:
         self._skips = skips
         self._owner = owner
         self._limits = limits
-        self._files = GuestFiles(replace(limits, max_listed_files=limits.max_work_dir_entries), connect)
+        self.files = files
         self._here: Snapshot = {}
         self._there: Snapshot = {}
         self._may_fetch = 0  # bytes
@@ -79,9 +77,11 @@ class Mirror:
         shown = [f"{name} ({reason})" for name, reason in list(reasons.items())[:SHOWN_NAMES]]
         return ", ".join(shown) + (f" and {len(reasons) - SHOWN_NAMES:,} more" if len(reasons) > SHOWN_NAMES else "")
 
-    def close(self) -> None:
-        """Close the connections to file servers."""
-        self._files.close()
+    def succeed(self, last: Mirror) -> None:
+        """Take over from the last guest's mirror; files that this guest lacks are sent again. Errors as for `pull`."""
+        now, _ = self._exchange(self._list)
+        self._here = {name: facts for name, facts in last._here.items() if name in now}
+        self._there = {name: facts for name, facts in last._there.items() if name in now}
 
     def _exchange(self, work: Callable[[Conversation], T]) -> T:
         """Do work with a file server; do it again with another if that one ends, as when code has killed it."""
@@ -95,7 +95,7 @@ class Mirror:
             raise FileRejected(f"the files of {self._noun} could not be exchanged with the sandbox ({reason})") from exc
 
     def _try(self, work: Callable[[Conversation], T], deadline: float) -> T:
-        with self._files.asking(self._noun) as talk:
+        with self.files.asking(self._noun) as talk:
             talk.deadline = deadline
             return work(talk)
 
@@ -114,15 +114,16 @@ class Mirror:
 
     def _pull(self, talk: Conversation) -> dict[str, str]:
         """Fetch files; return the names of files that could not be fetched, each with the reason."""
-        now = self._list(talk)
+        now, unread = self._list(talk)
         changed = {name: facts for name, facts in now.items() if self._there.get(name) != facts}
         self._refuse_excess(now, changed)
         self.replaced = frozenset(changed.keys() & self._here.keys())
-        for name in self._there.keys() - now.keys():
+        for name in () if unread else self._there.keys() - now.keys():
             del self._there[name]
             if known := self._here.pop(name, None):
                 folder.delete(self._path, name, known)
-        reasons = {name: self._get(talk, name, facts) for name, facts in changed.items()}
+        reasons = {"folders": f"{unread:,} could not be read" if unread else ""}
+        reasons |= {name: self._get(talk, name, facts) for name, facts in changed.items()}
         return {name: reason for name, reason in reasons.items() if reason}
 
     def _refuse_excess(self, now: Snapshot, changed: Snapshot) -> None:
@@ -165,7 +166,8 @@ class Mirror:
         self._may_fetch -= self._here[name][0]
         return ""
 
-    def _list(self, talk: Conversation) -> Snapshot:
+    def _list(self, talk: Conversation) -> tuple[Snapshot, int]:
+        """Return the files there, and how many entries could not be read, among them folders with files."""
         limit = self._limits.max_work_dir_entries
         talk.send_head({"op": "list", "path": self._folder, "limit": limit})
         head = check(talk.read_head(), self._noun)
@@ -177,7 +179,9 @@ class Mirror:
         found = dict(_entry(entry) for entry in entries)
         if len(found) + _folders_of(found) > limit:
             raise ValueError("a list of files in more folders than there may be")
-        return {name: facts for name, facts in found.items() if not self._skips(name)}
+        return {name: facts for name, facts in found.items() if not self._skips(name)}, _whole(
+            head.get("unread", 0), 2**53
+        )
 
     def _there_at(self, name: str) -> str:
         return posixpath.join(self._folder, name)

@@ -141,7 +141,9 @@ class LiveSandbox(KernelHolder):
             undo.callback(self._close_mirror)
 
     def _mirror_folder(self, guest: Guest) -> None:
-        self._mirror = Mirror(self._spec.work_dir, guest.host_ids, self._spec.limits, self._open_files)
+        limits = self._spec.limits
+        files = GuestFiles(replace(limits, max_listed_files=limits.max_work_dir_entries), self._open_files)
+        self._mirror = Mirror(self._spec.work_dir, guest.host_ids, limits, files)
 
     def adopt(self, spec: SessionSpec, quota: Quota) -> None:
         """Become the sandbox of a session, whose work_dir is the mounted folder under its new name.
@@ -337,7 +339,7 @@ class LiveSandbox(KernelHolder):
 
     def _close_mirror(self) -> None:
         if self._mirror:
-            self._mirror.close()
+            self._mirror.files.close()
 
     def end(self, behind: Do) -> None:
         """End all code in the sandbox and remove it; in the background, by `behind`, if nothing can run in it any more.

@@ -18,6 +18,7 @@ from agent_tools.errors import FileRejected
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine import folder
 from agent_tools.runtime.files.file_conversation import Conversation
+from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
@@ -86,7 +87,7 @@ def exchange(parts: Parts) -> None:
     here.mkdir()
     try:
         answers: Any = Answers(b"".join(parts))
-        mirror = Mirror(here, ME, LIMITS, partial(Ready, answers))
+        mirror = Mirror(here, ME, LIMITS, GuestFiles(LIMITS, partial(Ready, answers)))
         mirror.pull()
         (here / "mine").write_bytes(b"1")
         mirror.push()

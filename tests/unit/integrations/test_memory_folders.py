@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
 import struct
 import threading
@@ -18,8 +19,10 @@ import pytest
 
 from agent_tools.errors import FileRejected
 from agent_tools.integrations.memory_folders import LIMITS, MemoryFolder
+from agent_tools.limits import Limits
 from agent_tools.machine import folder as folders
 from agent_tools.runtime.files.file_conversation import Conversation
+from agent_tools.runtime.files.guest_files import GuestFiles
 from tests.unit.runtime.files.file_server import FileServers, content, write
 
 
@@ -29,13 +32,25 @@ class Store:
     def __init__(self, top: Path, servers: FileServers) -> None:
         self.host, self.inside = top / "notes", top / "work" / "memory" / "notes"
         self.folder = MemoryFolder(self.host, is_read_only=False)
-        self.sandbox: Any = SimpleNamespace(sync=SimpleNamespace(_files=lambda: servers))
+        self._servers = servers
+        self.start()
+        self.sandbox: Any = SimpleNamespace(sync=SimpleNamespace(_files=lambda: self.files))
+
+    def start(self) -> None:
+        """Start a container."""
+        ended = self._ended = threading.Event()
+        self.files = GuestFiles(Limits(), lambda most: None if ended.is_set() else self._servers.connect(most))
+
+    def end(self) -> None:
+        """End the container."""
+        self._ended.set()
+        self.files.close()
 
     def push(self) -> None:
         asyncio.run(self.folder.push(self.sandbox))
 
     def pull(self) -> str:
-        return asyncio.run(self.folder.pull(self.sandbox))
+        return asyncio.run(self.folder.pull())
 
 
 @pytest.fixture
@@ -46,6 +61,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store = Store(tmp_path, servers)
     store.push()
     yield store
+    store.end()
     store.folder.close()
     servers.wait()
 
@@ -62,6 +78,38 @@ def test_changes_go_both_ways(store: Store) -> None:
     (store.inside / "b" / "c").unlink()
     store.pull()
     assert content(store.host) == {".anthropic-memory-store": b"marker"}
+
+
+def test_a_new_container_that_has_no_files_gets_them_and_deletes_none(store: Store) -> None:
+    store.end()
+    shutil.rmtree(store.inside)
+    store.start()
+    store.push()
+    assert content(store.inside) == {"a": b"1"}
+    assert store.pull() == ""
+    assert content(store.host) == {"a": b"1", ".anthropic-memory-store": b"marker"}
+
+
+def test_a_new_container_that_has_the_folder_of_the_last_one_keeps_what_code_changed(store: Store) -> None:
+    write(store.host, {"b": b"2"})
+    store.push()
+    write(store.inside, {"a": b"of code"})
+    (store.host / "b").unlink()
+    store.end()
+    store.start()
+    store.push()
+    assert content(store.inside) == {"a": b"of code"}
+    store.pull()
+    assert content(store.host) == {"a": b"of code", ".anthropic-memory-store": b"marker"}
+
+
+def test_a_container_that_ends_before_the_pull_is_not_replaced_by_an_empty_one(store: Store) -> None:
+    store.end()
+    shutil.rmtree(store.inside)
+    store.start()
+    with pytest.raises(FileRejected, match="sandbox has ended"):
+        store.pull()
+    assert content(store.host) == {"a": b"1", ".anthropic-memory-store": b"marker"}
 
 
 def test_a_file_that_the_host_replaces_by_one_of_the_same_size_and_time_goes_in(store: Store) -> None:
@@ -84,7 +132,9 @@ def test_a_file_that_has_become_too_large_is_kept_as_it_was_and_others_are_copie
 
 
 def test_code_changes_no_file_of_the_vendors_own(store: Store) -> None:
-    write(store.inside, {".anthropic-memory-store": b"forged", "d/.anthropic-x": b"forged"})
+    write(
+        store.inside, {".anthropic-memory-store": b"forged", "d/.anthropic-x": b"forged", ".anthropic-d/x": b"forged"}
+    )
     store.pull()
     assert content(store.host) == {"a": b"1", ".anthropic-memory-store": b"marker"}
 
@@ -105,9 +155,12 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
 
         write(tmp_path, {"notes/.anthropic-memory-store": b"marker"})
         folder = MemoryFolder(tmp_path / "notes", is_read_only=False)
-        sandbox: Any = SimpleNamespace(sync=SimpleNamespace(_files=lambda: SimpleNamespace(connect=connect)))
+        files = GuestFiles(Limits(), connect)
+        stack.callback(files.close)
+        sandbox: Any = SimpleNamespace(sync=SimpleNamespace(_files=lambda: files))
+        asyncio.run(folder.push(sandbox))
         with suppress(FileRejected):
-            asyncio.run(folder.pull(sandbox))
+            asyncio.run(folder.pull())
         folder.close()
     taken = {"notes/kept": b"x"} if name == "kept" else {}
     assert content(tmp_path) == {"notes/.anthropic-memory-store": b"marker", **taken}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from agent_tools.runtime.files.file_conversation import Conversation
 
 SERVER = "import sys\nfrom agent_tools.guest.files import service\nservice.serve(int(sys.argv[1]), sys.argv[2])"
+AS_USER = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.getuid() == 0 else []
+"""What makes the modes of files count for root, too."""
 
 
 class FileServers:
@@ -22,7 +25,7 @@ class FileServers:
     def connect(self, max_parts: int) -> Conversation:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-c", SERVER, str(theirs.fileno()), str(self.folder)]
+            command = [*AS_USER, sys.executable, "-c", SERVER, str(theirs.fileno()), str(self.folder)]
             self.all.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.DEVNULL))
         return Conversation(ours, max_parts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import socket
 import struct
@@ -22,6 +23,7 @@ import pytest
 from agent_tools.errors import FileRejected
 from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.files.file_conversation import Conversation
+from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror, is_plain_name
 from tests.unit.runtime.files.file_server import FileServers, content, write
 
@@ -35,10 +37,11 @@ class Pair:
         self.here, self.there = here, there
         self._file_servers = FileServers(there)
         self.servers, self.connect = self._file_servers.all, self._file_servers.connect
-        self.mirror = Mirror(here, ME, Limits(**{"min_disk_free": 0, **limits}), self.connect)  # type: ignore[arg-type]
+        bounds = Limits(**{"min_disk_free": 0, **limits})  # type: ignore[arg-type]
+        self.mirror = Mirror(here, ME, bounds, GuestFiles(bounds, self.connect))
 
     def close(self) -> None:
-        self.mirror.close()
+        self.mirror.files.close()
         self._file_servers.wait()
 
 
@@ -136,6 +139,20 @@ def test_a_file_changed_here_survives_its_deletion_there(pair: Pair) -> None:
     assert content(pair.there) == {"a": b"changed"}
 
 
+@pytest.mark.parametrize("mode", [0, 0o400, 0o100])
+def test_files_in_a_folder_that_code_may_not_read_are_kept_here(pair: Pair, mode: int) -> None:
+    write(pair.here, {"a/b/c": b"1", "d": b"2"})
+    pair.mirror.push()
+    (pair.there / "a").chmod(mode)
+    write(pair.there, {"e": b"3"})
+    assert re.fullmatch(r"folders \([12] could not be read\)", pair.mirror.pull())
+    assert content(pair.here) == {"a/b/c": b"1", "d": b"2", "e": b"3"}
+    (pair.there / "a").chmod(0o700)
+    (pair.there / "a/b/c").unlink()
+    assert pair.mirror.pull() == ""
+    assert content(pair.here) == {"d": b"2", "e": b"3"}
+
+
 def test_a_file_and_a_folder_may_change_places(pair: Pair) -> None:
     write(pair.here, {"a": b"1", "b/c/d": b"2"})
     pair.mirror.push()
@@ -217,7 +234,7 @@ def test_a_server_that_was_killed_is_replaced(pair: Pair) -> None:
 
 def test_no_server_to_be_had_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileRejected, match="sandbox has ended"):
-        Mirror(tmp_path, ME, Limits(), lambda _most: None).pull()
+        Mirror(tmp_path, ME, Limits(), GuestFiles(Limits(), lambda _most: None)).pull()
 
 
 # -- hostile servers ----------------------------------------------------------------------------------------------
@@ -290,6 +307,7 @@ HOSTILE: dict[str, Answer] = {
     "has no whole sizes": says({"entries": [["a", 1.5, 1, 1]], "total": 1}),
     "has truth for a size": says({"entries": [["a", True, 1, 1]], "total": 1}),
     "lies about the total": says({"entries": [], "total": -1}),
+    "lies about what could not be read": says({"entries": [], "total": 0, "unread": -1}),
     "says it is too much": says({"entries": [], "total": 2**60}),
     "has more entries than were asked for": says(listing(*map(str, range(1001)))),
     "holds more than it may": says(listing("a", "b", size=2**40)),
@@ -335,9 +353,10 @@ def hostile(tmp_path: Path) -> Iterator[Callable[..., Mirror]]:
             server = threading.Thread(target=serve)
             server.start()
             stack.callback(server.join)
-            mirror = Mirror(tmp_path / "here", ME, _limits(**limits), partial(Conversation, ours))
+            bounds = _limits(**limits)
+            mirror = Mirror(tmp_path / "here", ME, bounds, GuestFiles(bounds, partial(Conversation, ours)))
             stack.callback(ours.close)
-            stack.callback(mirror.close)
+            stack.callback(mirror.files.close)
             return mirror
 
         yield make
