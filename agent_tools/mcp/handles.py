@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+from agent_tools.containers.container_locks import ContainerLocks
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainerNotFound
 from agent_tools.containers.ids import new_id
@@ -39,7 +40,7 @@ class Handles:
     def __init__(self, stock: Stock) -> None:
         self._stock = stock
         self._lock = threading.Lock()  # held for moments
-        self._making = threading.Lock()  # one container is made at a time
+        self._making = ContainerLocks()
         self._fresh: dict[str, str] = {}  # with their owners, in the order in which they were given out
         self._usual = ""
 
@@ -70,7 +71,7 @@ class Handles:
             ContainersError: it cannot be made, or this owner has none of this handle.
         """
         if self._fresh.get(handle) == owner:
-            with self._making:
+            with self._making.alone(handle):
                 if handle in self._fresh:
                     self._stock.containers.create(owner, ContainerSpec("mcp", domains=self._stock.domains), handle)
                     self._fresh.pop(handle, None)

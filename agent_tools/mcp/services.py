@@ -20,6 +20,7 @@ from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Handles, Stock
 from agent_tools.mcp.names import read_handle
 from agent_tools.mcp.tasks import RunTasks
+from agent_tools.runtime.in_thread import in_thread
 
 T = TypeVar("T")
 ToolAnswer = Union[CallToolResult, dict[str, Any]]
@@ -79,7 +80,7 @@ class McpCall:
             self.services.handles.ensure(self.owner, container)
             return work(container, *arguments)
 
-        return await anyio.to_thread.run_sync(done)
+        return await in_thread(done, lambda: None)  # a restart may wait for a sandbox
 
     async def answer(self, kind: Kind, begin: Callable[[], Activity], container: str) -> ToolAnswer:
         """Begin an activity in its turn, and answer at its end, or with the output so far after `answer_within`.

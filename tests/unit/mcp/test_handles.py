@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 import pytest
@@ -99,3 +100,19 @@ def test_a_new_handle_is_its_owners_alone() -> None:
 def test_a_handle_is_hard_to_guess_where_others_are() -> None:
     assert len(Made().handles().new("me")) == len("cntr_") + 48
     assert len(Made().handles(is_alone=True).new("me")) == len("cntr_") + 8
+
+
+def test_a_container_that_takes_long_to_make_keeps_no_other_waiting() -> None:
+    class Slow(Made):
+        def create(self, owner: str, spec: Any, id_: str) -> None:
+            if owner == "me":
+                handles.ensure("you", yours)
+            super().create(owner, spec, id_)
+
+    made = Slow()
+    handles = made.handles()
+    mine, yours = handles.new("me"), handles.new("you")
+    ensuring = threading.Thread(target=handles.ensure, args=("me", mine), daemon=True)
+    ensuring.start()
+    ensuring.join(60)
+    assert made.made == [yours, mine]
