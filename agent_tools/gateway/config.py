@@ -107,7 +107,8 @@ class GatewayConfig(SignOnSettings, ContainersConfig):
     database: str = field(default="", repr=False)
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
     database_timeout: Seconds = 10.0
-    """The time that a write waits for another process's lock on the SQLite file; once one failed, others fail soon."""
+    """The time that a write waits for another process's lock on the SQLite file; once one failed, others fail soon.
+    With PostgreSQL, the time after which a connection to a silent server fails."""
     tool_name: str = "python"
     """The code interpreter's name for the model."""
     shell_name: str = "shell"

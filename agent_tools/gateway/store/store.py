@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -29,24 +30,27 @@ class Store(Rows):
 
     Others compute while a server answers, and urgent threads go first before a file is used.
 
-    A request writes several times, so only the first write waits `lock_timeout` seconds for the lock of an SQLite file.
-    Once it has failed, the database counts as locked until a write succeeds, and other writes wait only briefly.
+    A request writes several times, so only the first write waits `timeout` seconds for the lock of an SQLite file.
+    Once it has failed, the database counts as locked until a write succeeds, and other writes wait only briefly. On
+    PostgreSQL, a connection fails to a server that says nothing for as long.
 
     Attributes:
         failures: the number of transactions that failed since the start; each is in the log.
         is_file: the rows are in an SQLite file, which programs of one machine can share.
     """
 
-    def __init__(self, url: str, lock_timeout: float = LOCK_TIMEOUT, compute: ComputeQueue | None = None) -> None:
+    def __init__(self, url: str, timeout: float = LOCK_TIMEOUT, compute: ComputeQueue | None = None) -> None:
         self.failures = 0
         self._is_locked = False
-        self._lock_timeout = lock_timeout
+        self._lock_timeout = timeout
         self.is_file = url.startswith("sqlite")
         compute = compute or ComputeQueue()
         self._courtesy = compute.yielding if self.is_file else compute.waiting
         self._engine = sa.create_engine(url, pool_pre_ping=not self.is_file)
         if self.is_file:
-            sa.event.listen(self._engine, "connect", partial(_prepare_sqlite, lock_timeout))
+            sa.event.listen(self._engine, "connect", partial(_prepare_sqlite, timeout))
+        elif self._engine.driver.startswith("psycopg"):
+            sa.event.listen(self._engine, "do_connect", partial(_limit_silence, timeout))
         from agent_tools.gateway.store import schema  # slow to import: Alembic takes a quarter of the store's time
 
         try:
@@ -235,6 +239,16 @@ def _prepare_sqlite(lock_timeout: float, connection: Any, _: Any) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
+
+
+def _limit_silence(timeout: float, _: Any, __: Any, ___: Any, options: dict[str, Any]) -> None:
+    """Let a connection fail to a server that is silent for so many seconds; what the URL says goes first.
+
+    https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
+    """
+    seconds = max(2, math.ceil(timeout))  # libpq has no shorter time
+    limits = {"connect_timeout": seconds, "tcp_user_timeout": seconds * 1_000}
+    options.update({**limits, "keepalives_idle": seconds, "keepalives_interval": seconds, **options})
 
 
 def _set_lock_timeout(connection: Any, seconds: float) -> None:

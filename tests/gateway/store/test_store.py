@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -182,3 +185,32 @@ def test_only_the_first_write_waits_for_a_lock_that_stays(work_dir: Path) -> Non
     assert store.delete(ContainerRecord, id="a") == 0
     assert store.answers()
     store.close()
+
+
+def test_a_connection_to_a_silent_server_ends() -> None:
+    failures: list[Exception] = []
+
+    def connect(port: int) -> None:
+        try:
+            Store(f"postgresql+psycopg://me@127.0.0.1:{port}/x", timeout=0.1)
+        except sa.exc.OperationalError as exc:
+            failures.append(exc)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connecting = threading.Thread(target=connect, args=(silent.getsockname()[1],))
+        connecting.start()
+        connecting.join(60)
+    connecting.join()  # at the latest, the end of the server ends it
+    assert "timeout" in str(failures[0])
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("", 7), ("&connect_timeout=5&tcp_user_timeout=5000", 5)])
+def test_a_connection_whose_server_falls_silent_ends(postgresql: str, given: str, seconds: int) -> None:
+    store = Store(postgresql + given, timeout=7)
+    with contextlib.closing(store), store._transaction() as connection:
+        options = cast("Any", connection.connection.driver_connection).info.get_parameters()
+    assert {name: options[name] for name in ("connect_timeout", "tcp_user_timeout", "keepalives_idle")} == {
+        "connect_timeout": str(seconds),
+        "tcp_user_timeout": str(seconds * 1_000),
+        "keepalives_idle": "7",
+    }
