@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 SWEEP_EVERY = 15.0  # seconds
 SAVE_LOOKS = 4  # at variables that may be due, in the time after which they are
 MAX_KEY_AGE = 300.0  # seconds that named keys are accepted while the database, which may have revoked them, fails
-TEND_EVERY = 0.5  # seconds between two looks at what other gateways wait for
+TEND_EVERY = 0.5  # seconds between two looks at what other gateways wait for, and at what was revoked
 FAILED = frozenset(("timed_out", "died", "refused"))
 """Outcomes of runs that an operator sees; an error of the code is none of them."""
 _FORGOTTEN: tuple[type[Record], ...] = (
@@ -88,7 +88,7 @@ class Services:
         self.sweep_failures = 0
         self.compute = ComputeQueue()
         self.failures = RecentFailures()
-        self._revoked: frozenset[str] = frozenset()  # owners whose containers are still to be stopped
+        self._revoked: set[str] = set()  # owners whose containers are still to be stopped
         self._volume_names: Mapping[str, tuple[str, ...] | None] = {}  # at the last reading of keys
         self.end_jobs_of: Callable[[frozenset[str]], None] = lambda _: None
         with ExitStack() as undo:
@@ -109,6 +109,7 @@ class Services:
                 self._repeat(undo, self._save, min(SWEEP_EVERY, config.save_every / SAVE_LOOKS))
             self._repeat(undo, self._drop_taken_over, TEND_EVERY)
             if config.named_keys:
+                self._repeat(undo, self._stop_revoked, TEND_EVERY)
                 self._repeat(undo, self._read_keys, READ_EVERY)
             self._undo = undo.pop_all()
 
@@ -217,7 +218,7 @@ class Services:
         self.store.delete(kind, created_at=Before(time.time() - age))
 
     def _read_keys(self) -> None:
-        """Accept the current named keys, and end the running work of revoked ones, and sandboxes with lost volumes."""
+        """Accept the current named keys, end the jobs of revoked ones, and note whose sandboxes are to be stopped."""
         before = self.keys.volume_names()
         if revoked := NamedKeys(self.store).read_into(self.keys):
             self.end_jobs_of(revoked)
@@ -226,9 +227,16 @@ class Services:
             now = self.keys.volume_names()
             self._revoked |= narrowed(before, now) | narrowed(self._volume_names, now)  # users may have changed groups
             self._volume_names = now
-        if self._revoked:  # until it is done: the database may fail just then
-            self.containers.stop(self._revoked)
-            self._revoked = frozenset()
+
+    def _stop_revoked(self) -> None:
+        """End the sandboxes of revoked keys, and those with lost volumes; no key is read later because this waits."""
+        for owner in list(self._revoked):
+            self._revoked.remove(owner)
+            try:
+                self.containers.stop({owner})
+            except BaseException:  # the database may fail just then
+                self._revoked.add(owner)
+                raise
 
     def _drop_taken_over(self) -> None:
         """Drop what other gateways took over."""

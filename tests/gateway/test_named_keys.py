@@ -186,6 +186,32 @@ def test_what_a_revoked_key_has_under_way_ends(new_gateway: NewGateway) -> None:
     assert gateway.client(other).responses.retrieve(ids[1]).status == "in_progress"
 
 
+def test_keys_are_read_while_the_sandboxes_of_a_revoked_one_take_long_to_end(
+    new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = new_gateway({}, named_keys=True)
+    named, ending, may_end = NamedKeys(gateway.services.store), threading.Event(), threading.Event()
+    keys = {name: named.add(name, NO_LIMITS) for name in ("alice", "bob")}
+    until(lambda: status(gateway, keys["bob"]) == 200)
+    stopped: list[frozenset[str]] = []
+
+    def stop(owners: frozenset[str]) -> None:
+        stopped.append(owners)
+        ending.set()
+        may_end.wait()
+
+    monkeypatch.setattr(gateway.services.containers, "stop", stop)
+    try:
+        named.revoke("alice")
+        assert ending.wait(60)
+        named.revoke("bob")
+        until(lambda: status(gateway, keys["bob"]) == 401)
+    finally:
+        may_end.set()
+    until(lambda: len(stopped) == 2)
+    assert stopped == [{key_owner(named, "alice")}, {key_owner(named, "bob")}]
+
+
 def test_a_stream_that_is_passed_on_is_cut_where_its_key_is_revoked(
     new_gateway: NewGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
