@@ -75,7 +75,9 @@ class OpenCall:
 def open_calls(messages: Sequence[JsonObject]) -> Iterator[OpenCall]:
     """Yield the calls without an answer, the last ones first, so that answers can be put in as they come."""
     for place in range(len(messages) - 1, -1, -1):
-        calls = messages[place].get("tool_calls") or ()
+        calls = messages[place].get("tool_calls")
+        if not calls:
+            continue  # without a look at the answers after it, which may be many
         end = place + 1
         while end < len(messages) and messages[end].get("role") == "tool":
             end += 1

@@ -40,8 +40,13 @@ class RemoteTools:
     def __init__(self, config: GatewayConfig, servers: AllowedServers | None, decisions: Sequence[Decision]) -> None:
         self._config = config
         self._connections = McpConnections(config, servers) if servers else None
-        self._decisions = list(decisions)
+        self._decisions = {each.request_id: each for each in reversed(decisions)}  # of two, the first counts
+        self._about: dict[tuple[str, ...], list[str]] = {}  # ids of new ones, the first last, by tool and arguments
+        for each in reversed([each for each in decisions if each.is_new]):
+            for tool in ((each.label, each.name), (model_name(each.label, each.name),)):
+                self._about.setdefault((*tool, each.arguments), []).append(each.request_id)
         self._tools: dict[str, RemoteTool] = {}
+        self._by_own_name: dict[tuple[str, str], RemoteTool] = {}
         self._functions = Toolset(style="sync")
 
     def cancel(self) -> None:
@@ -83,7 +88,8 @@ class RemoteTools:
                 name += "_"
             taken.add(name)
             needs_approval = given.needs_approval(each)
-            self._tools[name] = RemoteTool(connection, each, name, needs_approval)
+            self._tools[name] = tool = RemoteTool(connection, each, name, needs_approval)
+            self._by_own_name.setdefault(_own_name(tool), tool)
         return wanted
 
     def _add_functions(self, connection: McpConnection, given: GivenServer, listed: Sequence[JsonObject]) -> None:
@@ -113,7 +119,7 @@ class RemoteTools:
     def settled(self, messages: list[JsonObject], composer: Composer) -> Iterator[Event]:
         """Make the calls that were approved, and put the answers of all that were asked about into the messages."""
         answers: list[tuple[OpenCall, str]] = []
-        known = {*self._tools, *starmap(model_name, map(_own_name, self._tools.values()))}
+        known = {*self._tools, *starmap(model_name, self._by_own_name)}
         for call in reversed(list(open_calls(messages))):
             decision = self._decision(call)
             if decision is not None and decision.is_approved:
@@ -127,24 +133,13 @@ class RemoteTools:
 
     def _decision(self, call: OpenCall) -> Decision | None:
         """Take the decision on a call: by its id, else a new one with the same tool and arguments."""
-        by_id = (each for each in self._decisions if each.request_id == call.id)
-        alike = (each for each in self._decisions if each.is_new and self._is_about(each, call))
-        decision = next(by_id, None) or next(alike, None)
-        if decision:
-            self._decisions.remove(decision)
-        return decision
-
-    def _is_about(self, decision: Decision, call: OpenCall) -> bool:
-        """Return whether a decision is about a call: the same tool, by its own name, and the same arguments."""
+        if decision := self._decisions.pop(call.id, None):
+            return decision
         named = self._tools.get(call.name)
-        tool = (decision.label, decision.name)
-        is_its = _own_name(named) == tool if named else model_name(*tool) == call.name
-        return is_its and decision.arguments == call.arguments
-
-    def _find(self, decision: Decision) -> RemoteTool | None:
-        """Return the tool that a decision is about; its name for the model may have changed."""
-        wanted = (decision.label, decision.name)
-        return next((tool for tool in self._tools.values() if _own_name(tool) == wanted), None)
+        alike = self._about.get((*(_own_name(named) if named else (call.name,)), call.arguments), [])
+        while alike and decision is None:  # some were taken by their ids
+            decision = self._decisions.pop(alike.pop(), None)
+        return decision
 
     def _made(self, call: OpenCall, decision: Decision, composer: Composer) -> Generator[Event, None, str]:
         """Make a call, and return the answer for the model."""
@@ -152,7 +147,7 @@ class RemoteTools:
         yield from composer.insert(item)
         yield from composer.placed(item, item.write(CallDelta(call.id, call.arguments)))
         yield from composer.placed(item, item.written(CallReady(Call(call.id, call.name, call.arguments))))
-        tool = self._find(decision)
+        tool = self._by_own_name.get((decision.label, decision.name))  # its name for the model may have changed
         try:
             if tool is None:
                 raise RemoteFailure(_GONE)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import httpx
 import pytest
 
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.responses.approvals import Decision
 from agent_tools.gateway.responses.mcp_names import model_name
+from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, code, has_ended, is_idle, post, retrieve, stream, until
 from tests.gateway.conftest import Gateway, NewGateway
@@ -239,6 +246,56 @@ def test_a_decision_about_nothing_is_refused(asking: Gateway, given: dict[str, A
     answer = post(asking, tools=[], input=[given])
     assert answer.status_code in (400, 404)
     assert answer.json()["error"]["param"].startswith("input[0].")
+
+
+def opcodes(work: Callable[[], object]) -> int:
+    """The steps of the interpreter."""
+    counted, before = 0, sys.gettrace()
+
+    def count(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal counted
+        frame.f_trace_opcodes, counted = True, counted + (event == "opcode")
+        return count
+
+    sys.settrace(count)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return counted
+
+
+def call_of(*numbers: int) -> dict[str, Any]:
+    functions = [{"name": "box__add", "arguments": str(number)} for number in numbers]
+    calls = [{"id": f"c{number}", "function": function} for number, function in zip(numbers, functions)]
+    return {"role": "assistant", "tool_calls": calls}
+
+
+def many_outputs(size: int) -> list[dict[str, Any]]:
+    return [call_of(0), *({"role": "tool", "tool_call_id": "c0", "content": ""} for _ in range(size))]
+
+
+def settle(messages: list[dict[str, Any]], decisions: list[Decision]) -> None:
+    nothing: Any = None  # the composer, which only a call needs
+    assert [*RemoteTools(GatewayConfig("http://u"), None, decisions).settled(messages, nothing)] == []
+
+
+@pytest.mark.parametrize(
+    ("calls", "added"),
+    [(many_outputs, 0), (lambda size: [call_of(*range(size))], 1), (lambda size: [*map(call_of, range(size))], 1)],
+    ids=["outputs", "calls", "messages"],
+)
+def test_decisions_are_found_in_linear_time(calls: Any, added: int) -> None:
+    costs = []
+    for size in (100, 200):
+        refused = Decision("", is_approved=False, reason="", label="box", name="add")
+        decisions = [replace(refused, request_id=f"m{each}", arguments=str(each)) for each in range(size)]
+        for these in (decisions, decisions[::-1]):
+            messages = calls(size)
+            before = len(messages)
+            costs.append(opcodes(partial(settle, messages, these)))
+            assert len(messages) == before + added * size
+    assert max(costs[2:]) < 2.2 * min(costs[:2])
 
 
 # -- servers ----------------------------------------------------------------------------------------------------------
