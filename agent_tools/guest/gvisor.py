@@ -10,6 +10,8 @@ GVISOR = "proc/sentry-meminfo"
 FALLOCATE = {"x86_64": 285, "aarch64": 47}  # the number of the system call
 ON_A_PROCESS = {"x86_64": (62, 200, 234, 129, 297, 302), "aarch64": (129, 130, 131, 138, 240, 261)}
 """kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo and prlimit64, whose first argument is a process."""
+ON_A_PIDFD = (424, 438)
+"""pidfd_send_signal and pidfd_getfd, which newer releases of gVisor have: the descriptor may be of PID 1."""
 FCNTL, IOCTL = {"x86_64": 72, "aarch64": 25}, {"x86_64": 16, "aarch64": 29}
 F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP = 8, 15, 0x8901, 0x8902  # name a process that gets signals of a file
 PR_SET_SECCOMP, MODE_FILTER = 22, 2
@@ -24,7 +26,7 @@ def is_gvisor(root: str = "/") -> bool:
 
 
 def forbid_calls() -> None:
-    """Let calls fail in this process and all that come from it: `fallocate`, and signals to PID 1 or limits of it.
+    """Let calls fail in this process and its descendants: `fallocate`, signals to PID 1 or limits of it, use of pidfds.
 
     gVisor does not apply the engine's seccomp profile, but it applies a filter of a process's own, seccomp(2). To it,
     PID 1 is a process like any other.
@@ -34,6 +36,8 @@ def forbid_calls() -> None:
     """
     machine = platform.machine()
     program = [(LOAD, 0, 0, NUMBER), (JUMP_IF_EQUAL, 0, 1, FALLOCATE[machine]), (RETURN, 0, 0, FAIL)]
+    for number in ON_A_PIDFD:
+        program += [(JUMP_IF_EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE)]
     for number in ON_A_PROCESS[machine]:
         program += _refused(number, 0, 1)
     program += _refused(FCNTL[machine], 1, F_SETOWN, F_SETOWN_EX)

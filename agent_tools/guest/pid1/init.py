@@ -353,7 +353,7 @@ class Init:
 
 
 def _watched(pid: int) -> int:
-    """A descriptor that tells of the process's end at once; -1 under gVisor, which has none: reaping tells, later."""
+    """A descriptor that tells of the process's end at once; -1 under an older gVisor: reaping tells, later."""
     try:
         return os.pidfd_open(pid)
     except OSError:

@@ -13,6 +13,7 @@ from pathlib import Path
 from agent_tools.guest.gvisor import F_SETOWN_EX, FIOSETOWN, SIOCSPGRP, forbid_calls
 
 PR_SET_NO_NEW_PRIVS = 38
+PIDFD_SEND_SIGNAL, PIDFD_GETFD = 424, 438
 
 
 def _filtered(work: Callable[[ctypes.CDLL], bool]) -> bool:
@@ -53,6 +54,8 @@ def test_pid_1_gets_no_signal_and_no_limit_and_others_do() -> None:
             (libc.fcntl, 0, F_SETOWN_EX, nothing),
             (libc.ioctl, 0, FIOSETOWN, nothing),
             (libc.ioctl, 0, SIOCSPGRP, nothing),
+            (libc.syscall, PIDFD_SEND_SIGNAL, -1, 0, None, 0),
+            (libc.syscall, PIDFD_GETFD, -1, 0, 0),
         ):
             if call(*words) != -1 or ctypes.get_errno() != errno.EPERM:
                 return False
