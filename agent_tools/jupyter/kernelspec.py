@@ -41,7 +41,7 @@ class KernelSpec:
     outputs: Outputs = "all"
 
     def __post_init__(self) -> None:
-        self._read()
+        Options.read(sandbox_config(self.options, self.work_dir, "/tmp/any"))
         is_plain(self.outputs)
 
     def content(self) -> dict[str, Any]:
@@ -68,8 +68,8 @@ class KernelSpec:
         """
         if not name:  # Jupyter would take that of the temporary folder; any other that is unusable it refuses itself
             raise InvalidParams(f"The kernel's name '' is not usable: give one, such as {NAME}.")
-        policy = self._read().isolation.policy
-        if policy and policy.headers:
+        network = self.options.get("network")
+        if isinstance(network, Mapping) and network.get("headers"):
             raise InvalidParams(
                 "The headers of `network` would stand in kernel.json, where others can read them: leave them out, or "
                 "serve kernels from Python, by agent_tools.jupyter.server."
@@ -81,9 +81,6 @@ class KernelSpec:
                 return Path(KernelSpecManager().install_kernel_spec(folder, name, user=user, prefix=prefix))
             except (OSError, ValueError) as exc:
                 raise InvalidParams(f"The kernelspec cannot be installed: {exc} Try --user or --sys-prefix.") from exc
-
-    def _read(self) -> Options:
-        return Options.read(sandbox_config(self.options, self.work_dir, "/tmp/any"))
 
 
 def sandbox_config(options: Mapping[str, Any], work_dir: str, cwd: str) -> Config:

@@ -5,7 +5,7 @@ Format: https://jupyter-kernel-gateway.readthedocs.io/en/latest/websocket-mode.h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jupyter_client import kernelspec as stock
@@ -69,7 +69,8 @@ def _traits(config: ServerConfig) -> TraitsConfig:
         kernel_spec_manager_class=OneKernelSpec,
         env_process_whitelist=[],
     )
-    traits.OneKernelSpec.spec = config.spec
+    traits.OneKernelSpec.spec = replace(config.spec, options={})  # clients see it, and options may hold secrets
+    traits.SandboxProvisioner.options = config.spec.options
     traits.JupyterWebsocketPersonality.update(list_kernels=config.lists_kernels, env_whitelist=[])
     traits.MappingKernelManager.update(
         cull_idle_timeout=int(config.idle_timeout),

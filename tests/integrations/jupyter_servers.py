@@ -111,6 +111,21 @@ def test_only_our_kernel_is_offered_and_only_to_whom_has_the_token(server: Serve
         assert server.status(path) in (403, 404)
 
 
+def test_clients_see_no_option_and_kernels_have_them() -> None:
+    headers = {"example.com": {"Authorization": "Bearer s3cret"}}
+    network = json.dumps({"allow": ["example.com"], "headers": headers})
+    with serving("--set", f"network={network}", "--set", 'env={"A": "s3cret"}') as served:
+        for path in ("/api/kernelspecs", "/api/kernelspecs/python3"):
+            with urllib.request.urlopen(f"{served.url}{path}?token={served.token}") as answer:
+                body = answer.read().decode()
+            assert "display_name" in body
+            assert "s3cret" not in body
+        with JupyterKernelClient(server_url=served.url, token=served.token) as client:
+            outputs = client.execute("import os; print(os.environ['A'], 'HTTPS_PROXY' in os.environ)")["outputs"]
+            assert outputs[0]["text"] == "s3cret True\n"
+    await_gone(served.process.pid)
+
+
 async def test_its_log_has_no_token(tmp_path: Path) -> None:
     with serving(log=tmp_path / "log") as served:
         made = await AsyncHTTPClient().fetch(f"{served.url}/api/kernels?token={served.token}", method="POST", body="{}")

@@ -42,6 +42,14 @@ def test_secrets_are_not_written_where_others_read(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_package_index_with_a_user_is_no_secret_of_the_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://user:s3cret@index.example.com/simple")
+    folder = KernelSpec({"network": {"allow": ["pypi"]}}).install(prefix=str(tmp_path))
+    assert "s3cret" not in (folder / "kernel.json").read_text()
+
+
 def test_the_provisioner_is_found_by_the_name_in_the_spec() -> None:
     (found,) = entry_points(group="jupyter_client.kernel_provisioners", name=PROVISIONER)
     assert found.load() is SandboxProvisioner
