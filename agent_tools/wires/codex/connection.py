@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -187,30 +188,34 @@ class Connection:
     _waiting: dict[asyncio.Task[None], int] = field(default_factory=dict)
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def serve(self, receive: Callable[[], Awaitable[bytes | None]]) -> bool:
+    async def serve(self, receive: Callable[[], Awaitable[bytes | None]], *, to_the_last: bool = False) -> bool:
         """Handle messages until `receive` returns None: the client has left, also while a request is handled.
 
-        Returns False if a message broke the protocol.
+        With `to_the_last`, all messages that came before that are handled. Returns False if one broke the protocol.
         """
-        messages = asyncio.Queue[bytes](1)
+        messages = asyncio.Queue[bytes | None](1)
 
-        async def handle() -> None:
-            while await self.handle(await messages.get()):
-                pass
+        async def handle() -> bool:
+            while (message := await messages.get()) is not None:
+                if not await self.handle(message):
+                    return False
+            return True
 
         async def take() -> None:
             while (message := await receive()) is not None:
                 await messages.put(message)
+            if to_the_last:
+                await messages.put(None)
+                await asyncio.wait((handling,))
 
         handling, taking = asyncio.ensure_future(handle()), asyncio.ensure_future(take())
         try:
             await race(handling, taking)
         finally:
             await self.close()
-        for each in (handling, taking):
-            if not each.cancelled():
-                each.result()
-        return handling.cancelled()
+        if not taking.cancelled():
+            taking.result()
+        return handling.cancelled() or handling.result()
 
     async def handle(self, message: bytes) -> bool:
         """Handle a message; return False if the connection must be closed after it."""
@@ -268,9 +273,11 @@ class Connection:
                 raise RpcError(INVALID_REQUEST, f"client must {missing} before using {method}")
             if isinstance(given, Exception):
                 raise given
-            result, *events = await self._results(method, given)
-            for message in ({"id": id_, "result": result}, *events):
-                await self.send(message)
+            is_large = method == "http/request"  # and held until it is sent
+            async with self.wire.fetches(self.box.place[0]) if is_large else nullcontext():
+                result, *events = await self._results(method, given)
+                for message in ({"id": id_, "result": result}, *events):
+                    await self.send(message)
         except Exception as exc:
             if (error := error_of(exc)) is None:
                 raise
@@ -291,8 +298,7 @@ class Connection:
         if method in _PROCESSES:
             return [await _PROCESSES[method](session.processes, **given)]
         if method == "http/request":
-            async with self.wire.fetches(self.box.place[0]):
-                return await used(self.wire.sandboxes, self.box.container, partial(fetch, **given))
+            return await used(self.wire.sandboxes, self.box.container, partial(fetch, **given))
         if method in _FILES:
             is_strict = given.pop("follow_symlinks") is False
 

@@ -55,7 +55,7 @@ async def serve(sandbox: Sandbox, folder: str) -> None:
     connection = Connection(wire, SessionContainer(("", ""), lambda: "", Home(GUEST_WORK_DIR, (folder,))), write)
     starting = asyncio.ensure_future(aside(sandbox.start))
     try:
-        await connection.serve(receive)
+        await connection.serve(receive, to_the_last=True)
     finally:
         await asyncio.gather(starting, return_exceptions=True)
         await wire.close()

@@ -142,6 +142,34 @@ def test_http_requests_of_a_key_run_few_at_a_time() -> None:
     run(scenario)
 
 
+def test_answers_to_http_requests_that_a_client_does_not_read_are_few() -> None:
+    async def scenario(client: Client, sandbox: Any) -> None:
+        fetched, may_write, note = list[None](), asyncio.Event(), client.connection.write
+
+        def run_command(*_: Any, **__: Any) -> Any:
+            fetched.append(None)
+            return SimpleNamespace(ok=True, stdout=b'{"status": 200, "headers": [], "bodyBase64": ""}')
+
+        async def write(message: str) -> None:
+            await may_write.wait()
+            await note(message)
+
+        sandbox.options = SimpleNamespace(isolation=SimpleNamespace(policy=()))
+        sandbox.run_command = run_command
+        sandbox.may_go.set()
+        client.connection.write = write
+        for number in range(3 * MAX_FETCHES):
+            await client.send("http/request", number, method="GET", url="http://example.org", requestId="1")
+        await until_true(lambda: len(fetched) >= MAX_FETCHES)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert len(fetched) == MAX_FETCHES
+        may_write.set()
+        await until_true(lambda: len(client.answers) == 3 * MAX_FETCHES)
+
+    run(scenario)
+
+
 def test_large_messages_are_read_and_written_in_threads() -> None:
     async def scenario(client: Client, sandbox: OneSandbox) -> None:
         sandbox.may_go.set()
@@ -207,6 +235,23 @@ def test_a_client_that_leaves_while_a_request_is_handled_is_noticed() -> None:
         await until_true(lambda: session.connection is None)
         sandbox.may_go.set()
         assert await serving
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_all_requests_before_the_end_of_stdin_are_answered(is_broken: bool) -> None:
+    async def scenario(client: Client, sandbox: OneSandbox) -> None:
+        sandbox.may_go.set()
+        params = {"path": "file:///workspace/a"}
+        messages = [json.dumps({"id": id_, "method": "fs/readFile", "params": params}).encode() for id_ in range(4)]
+        messages += [b'{"method":"unknown"}'] * is_broken
+
+        async def receive() -> bytes | None:
+            return messages.pop(0) if messages else None
+
+        assert await client.connection.serve(receive, to_the_last=True) is not is_broken
+        assert [each["id"] for each in client.answers] == [0, 1, 2, 3, *[-1] * is_broken]
 
     run(scenario)
 
