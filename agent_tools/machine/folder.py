@@ -303,17 +303,22 @@ def _inner(fd: int, name: str) -> Iterator[int]:
 def opened(path: Path, name: str) -> Iterator[BinaryIO | None]:
     """Open a regular file to read; None if no file has that name."""
     with contextlib.ExitStack() as stack:
-        try:
-            fd, last = stack.enter_context(open_parent(path, name))
-            found = os.open(last, OPEN_FILE, dir_fd=fd)
-        except OSError:
-            yield None
-            return
+        file = None
+        with contextlib.suppress(OSError):
+            file = stack.enter_context(reading(path, name))
+        yield file
+
+
+@contextlib.contextmanager
+def reading(path: Path, name: str) -> Iterator[BinaryIO]:
+    """Open a regular file to read. Raises OSError: it cannot be read, or is something else, such as a link."""
+    with open_parent(path, name) as (fd, last):
+        found = os.open(last, OPEN_FILE, dir_fd=fd)
         if not stat.S_ISREG(os.fstat(found).st_mode):  # checked first: a file object of a folder cannot be made
             os.close(found)
-            yield None
-            return
-        yield stack.enter_context(os.fdopen(found, "rb"))
+            raise OSError(errno.EINVAL, "not a regular file", name)
+        with os.fdopen(found, "rb") as file:
+            yield file
 
 
 def facts_of(file: BinaryIO) -> Facts:
