@@ -126,7 +126,7 @@ class AuditedRun:
         self._ended = ended
         self._refusal = ""
         self._began = time.monotonic()
-        self._about: Mapping[str, Any] = {}
+        self._about: dict[str, Any] = {}
 
     def __enter__(self) -> AuditedRun:
         return self
@@ -159,11 +159,13 @@ class AuditedRun:
         """Report why code ended early."""
         self._about = ending(error)
 
-    def executed(self, execution: Execution) -> None:
+    def executed(self, execution: Execution, *, was_cancelled: bool = False) -> None:
         """Report the outcome of code, and its files, connections and host calls."""
         made = execution.connections
         moved = {name: sum(getattr(each, name) for each in made) for name in ("bytes_in", "bytes_out")} if made else {}
         self._about = {**ending(execution.error), "duration": round(execution.duration, 3), **moved}
+        if was_cancelled and execution.error:
+            self._about["outcome"] = "cancelled"
         if self._write is None:
             return  # looking for changed files takes time
         connections, left_out = map(_connection, made), execution.connections_left_out

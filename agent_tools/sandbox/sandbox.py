@@ -158,7 +158,7 @@ class Sandbox(metaclass=OtherNames):
                 `Notice` names the text that was left out. Text that can be read in several ways is an `Error` and does
                 not run.
             timeout: seconds it may run; None for the sandbox's default. The call returns within `timeout` + 3 s.
-            variables: names and JSON values to set before the code runs.
+            variables: names and JSON values to set before the code runs, which may take `timeout`, too.
             on_output: function called with each output while the code runs, in this thread.
             cancelled: an event; to end the run, set it and call `cancel`.
 
@@ -166,18 +166,22 @@ class Sandbox(metaclass=OtherNames):
             InvalidParams: the code, the time or a variable is unusable.
             EngineError: a container was needed and could not be started.
         """
-        if variables:
-            self._opening.session().variables.define(assignments(variables))
-        return finished(self.stream(code, timeout, cancelled), on_output)
+        return finished(self.stream(code, timeout, cancelled, variables=variables), on_output)
 
     def stream(
-        self, code: Code, timeout: float | None = None, cancelled: threading.Event | None = None
+        self,
+        code: Code,
+        timeout: float | None = None,
+        cancelled: threading.Event | None = None,
+        *,
+        variables: Mapping[str, Any] | None = None,
     ) -> Generator[Output, None, Execution]:
         """Yield the outputs of code while it runs, and return the whole `Execution`. Errors as for `run_code`.
 
         Closing the generator early interrupts the code, as does `cancel` with the event passed as `cancelled`.
         """
         seconds = timeout_of(timeout, self.options.timeout)
+        definitions = assignments(variables) if variables else ""
         # A model's text is read here for programs and adapters, which pass it on as it is, as `run_code` promises. A
         # tool has read its call's arguments already, and passes a `Reading`, which stays as it is.
         try:
@@ -190,9 +194,11 @@ class Sandbox(metaclass=OtherNames):
         yield from notes
         workspace = self.workspace  # which makes work_dir again if it is gone
         with self.options.audit.run(reading.code) as run:
-            with contextlib.closing(self._opening.session().stream(reading.code, seconds, cancelled)) as outputs:
+            session = self._opening.session()
+            outputs = session.stream(reading.code, seconds, cancelled, definitions=definitions)
+            with contextlib.closing(outputs):
                 execution = yield from outputs
-            run.executed(execution)
+            run.executed(execution, was_cancelled=bool(cancelled and cancelled.is_set()))
         workspace.last_changes = weakref.ref(execution.changed)
         if notes:
             execution = replace(execution, outputs=(*notes, *execution.outputs))

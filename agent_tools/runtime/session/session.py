@@ -15,13 +15,13 @@ from agent_tools.errors import EngineError, FileRejected, InvalidParams, KernelE
 from agent_tools.machine.background import Do, do_now
 from agent_tools.machine.removal import empty_folder
 from agent_tools.results.connections import NetworkConnection
-from agent_tools.results.execution import Cause, Changes, Died, Execution, Output, Restarted, TimedOut, finished
+from agent_tools.results.execution import Cause, Changes, Died, Error, Execution, Output, Restarted, TimedOut, finished
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.workspace import watch_changes
 from agent_tools.runtime.host_calls.function import HostFunction
-from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.kernel.kernel import Beside, Kernel
 from agent_tools.runtime.kernel.output_limits import limited
 from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.runtime.run_lock import RunLock
@@ -30,6 +30,8 @@ from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox, KernelBranch
 from agent_tools.runtime.session.kernel_recovery import KernelRecovery, StartSandbox
 from agent_tools.runtime.session.session_variables import SessionVariables
+
+NOT_RUN = Error("KeyboardInterrupt", "the code was cancelled before it ran", "")
 
 
 class Session:
@@ -57,32 +59,30 @@ class Session:
             self.recovery.kernel()
 
     def stream(
-        self, code: str, timeout: float, cancelled: threading.Event | None = None
+        self, code: str, timeout: float, cancelled: threading.Event | None = None, *, definitions: str = ""
     ) -> Generator[Output, None, Execution]:
         """Run code and yield its outputs while it runs; the generator returns the settled whole.
 
         `timeout` is in seconds; waiting for other callers does not count. Set `cancelled` and then call `cancel` to end
-        the run, or to keep it from starting.
+        the run, or to keep it from starting. `definitions` is code of the host that sets variables first.
         """
         record, cancelled, ending = RunRecord(), cancelled or threading.Event(), None
         with self.locked(cancelled) as has_lock:
             record.note_lock()
             if not has_lock:
+                yield record.add(NOT_RUN)
                 return record.execution()
-            kernel = self.recovery.kernel()
-            self._refuse_closed()
-            if self._ends_next:
-                self.recovery.is_condemned = True
-                kernel.kill(self._ends_next)
-                self._ends_next = ""
+            kernel = self._kernel_for_code()
             record.start(self.spec)
             if lost := self.recovery.take_lost():
                 yield record.add(lost)
-            if not cancelled.is_set() and (sandbox := self._sandbox):
+            if cancelled.is_set():
+                yield record.add(NOT_RUN)
+            elif sandbox := self._sandbox:
                 with self._reporting_again(lost), sandbox.root.running() as after_run:
                     with (  # the run is over before the lock is released, also where the reader leaves early
                         self._host_calls(kernel) as finished_calls,
-                        closing(kernel.execute(code, timeout, cancelled, beside=finished_calls)) as unlimited,
+                        closing(_executed(kernel, definitions, code, timeout, cancelled, finished_calls)) as unlimited,
                         closing(limited(unlimited, self.spec.limits)) as outputs,
                     ):
                         for output in outputs:
@@ -100,6 +100,16 @@ class Session:
                     record.replaced = sandbox.root.replaced
             self._look_after_run()
         return record.execution()
+
+    def _kernel_for_code(self) -> Kernel:
+        """Return a live kernel; one whose end was ordered while it was being started will report that end."""
+        kernel = self.recovery.kernel()
+        self._refuse_closed()
+        if self._ends_next:
+            self.recovery.is_condemned = True
+            kernel.kill(self._ends_next)
+            self._ends_next = ""
+        return kernel
 
     def _look_after_run(self) -> None:
         if self._closed:
@@ -311,6 +321,22 @@ class Session:
     def _is_foreign(self) -> bool:
         """Return whether this is a forked child's copy: its sandbox belongs to the parent."""
         return os.getpid() != self._owner_pid
+
+
+def _executed(
+    kernel: Kernel, definitions: str, code: str, timeout: float, cancelled: threading.Event, beside: Beside
+) -> Generator[Output, None, None]:
+    """Run the definitions, and then the code unless they fail."""
+    if definitions:
+        with closing(kernel.execute(definitions, timeout, cancelled, kind="definition")) as outputs:
+            for output in outputs:
+                if isinstance(output, Error):  # without the traceback, which has the host's code
+                    yield Error(output.name, f"the variables could not be set: {output.value}", "")
+                    return
+                yield output
+                if isinstance(output, (TimedOut, Died)):
+                    return
+    yield from kernel.execute(code, timeout, cancelled, beside=beside)
 
 
 class RunRecord:

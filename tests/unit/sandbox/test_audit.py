@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,21 @@ def test_each_run_and_command_of_a_sandbox_is_audited(process_runtime: Runtime, 
     assert lines[1]["files"] == [{"path": "made", "size": 1}]
     assert lines[3]["error"] == "ZeroDivisionError"
     assert len({line["run"] for line in lines}) == 5
+
+
+def test_a_run_that_its_caller_cancels_is_audited_as_cancelled(process_runtime: Runtime, tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    cancelled = [threading.Event(), threading.Event()]
+    with Sandbox(runtime=process_runtime, audit=path) as sandbox:
+        code = "print(1, flush=True)\nimport time; time.sleep(60)"
+        sandbox.run_code(code, on_output=lambda _: sandbox.cancel(cancelled[0]), cancelled=cancelled[0])
+        cancelled[1].set()
+        waiting = sandbox.run_code("1", cancelled=cancelled[1])
+        sandbox.run_code("raise KeyboardInterrupt")
+    assert not waiting.ok
+    ends = [line for line in lines_of(path) if line["event"] == "ended"]
+    assert [line["outcome"] for line in ends] == ["cancelled", "cancelled", "error"]
+    assert {line["error"] for line in ends} == {"KeyboardInterrupt"}
 
 
 def test_a_script_is_audited_instead_of_the_command_that_starts_it(process_runtime: Runtime, tmp_path: Path) -> None:

@@ -138,6 +138,34 @@ def test_variables_come_in_and_outputs_are_told_as_they_come(sandbox: Sandbox) -
     assert sandbox.run_code("len(In)").result.text == "3"  # type: ignore[union-attr]  # setting them is no cell
 
 
+def test_runs_of_several_threads_each_have_their_own_variables(sandbox: Sandbox) -> None:
+    def passed(number: int) -> object:
+        return sandbox.run_code("x", variables={"x": number}).value
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(passed, range(40))) == list(range(40))
+
+
+def test_code_that_does_not_run_sets_no_variables(sandbox: Sandbox) -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+    unclear = sandbox.run_code("```\n1\n```\nor\n```\n2\n```", variables={"x": 1})
+    waiting = sandbox.run_code("x = 2", variables={"x": 2}, cancelled=cancelled)
+    with pytest.raises(InvalidParams):
+        sandbox.run_code("x = 3", variables={"x": 3}, timeout=-1)
+    assert [each.error.name for each in (unclear, waiting) if each.error] == ["UnclearCode", "KeyboardInterrupt"]
+    assert sandbox.run_code("'x' in globals()").value is False
+
+
+def test_variables_that_the_kernel_cannot_set_are_an_error_of_the_run(sandbox: Sandbox) -> None:
+    sandbox.run_code("import sys; kept, sys.modules['json'] = sys.modules['json'], None")
+    failed = sandbox.run_code("ran = True", variables={"secret": 1})
+    assert failed.error
+    assert failed.error.text.startswith("ModuleNotFoundError: the variables could not be set: ")
+    assert sandbox.run_code("sys.modules['json'] = kept; 'ran' in globals()").value is False
+    assert sandbox.run_code("x", variables={"x": 1}).value == 1
+
+
 def test_an_on_output_that_fails_ends_the_run_and_keeps_the_variables(sandbox: Sandbox) -> None:
     sandbox.run_code("x = 7")
 
