@@ -17,7 +17,7 @@ from agent_tools.errors import AgentToolsError
 
 MAX_DIFF = 1_000_000  # characters
 MAX_TEXT = 2_000_000  # characters of a file that is changed
-MAX_HUNKS = 256
+MAX_HUNKS = 256  # lines with '@@', which may each be looked for in all of the text
 BOM = "\ufeff"  # at the start of a file: no tool shows it, so models cannot write it
 END_OF_FILE = "*** End of File"
 _ENVELOPE = ("*** Begin Patch", "*** End Patch", "*** Update File:", "*** Add File:")
@@ -167,7 +167,7 @@ class _Finder:
 
 def _hunks(lines: Sequence[str]) -> list[_Hunk]:
     found: list[_Hunk] = []
-    is_open = False  # lines belong to the last hunk
+    is_open, heads = False, 0  # lines belong to the last hunk
     for line in lines:
         if line == END_OF_FILE and is_open:
             found[-1].is_last, is_open = True, False
@@ -176,6 +176,9 @@ def _hunks(lines: Sequence[str]) -> list[_Hunk]:
                 found.append(_Hunk(len(found) + 1))
             is_open = True
             found[-1].heads += 1
+            heads += 1
+            if heads > MAX_HUNKS:
+                raise DiffError(f"The diff has more than {MAX_HUNKS} hunks, or lines with '@@': send several.")
             if (anchor := line[3:]).strip():
                 found[-1].anchors.append(anchor)
         else:
@@ -185,8 +188,6 @@ def _hunks(lines: Sequence[str]) -> list[_Hunk]:
                 found.append(_Hunk(1))
             is_open = True
             found[-1].add(line)
-        if len(found) > MAX_HUNKS:
-            raise DiffError(f"The diff has more than {MAX_HUNKS} hunks: send several.")
     if not found or not all(hunk.old or hunk.changes or hunk.is_last for hunk in found):
         raise DiffError("The diff has a hunk without lines, or no hunk at all.")
     return found

@@ -51,6 +51,7 @@ TARGET = Target(
         MARK,
         b"@@\n",
         b"@@ a\n",
+        b"@@ a \n",
         b" a\n",
         b"-a\n",
         b"+a\n",

@@ -55,6 +55,7 @@ def test_a_diff_changes_what_it_says(what: str) -> None:
         ("@@\n*import os", "begins with '\\*'"),
         ("@@\n-import os\n*** End of File\n-x", "begins without '@@'"),
         ("@@\n-a\n" * (MAX_HUNKS + 1), "hunks"),
+        ("@@ b\n" * (MAX_HUNKS + 1) + "-a", "lines with '@@'"),
         ("+" * (MAX_DIFF + 1), "characters"),
     ],
 )
