@@ -12,6 +12,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.api_errors import ApiError, invalid
 from agent_tools.gateway.requests.container_fields import Needed
 from agent_tools.gateway.requests.fields import RequestModel, read
+from agent_tools.gateway.responses.client_tools import MAX_TOOLS
 from agent_tools.models.base import JsonObject
 
 CODE = "code_interpreter"
@@ -80,6 +81,8 @@ def _read(
     body: Mapping[str, Any], ours: tuple[JsonObject, ...], declared: list[JsonObject], config: GatewayConfig
 ) -> ChatRequest:
     chat = read(_Chat, body)
+    if len(chat.tools) > MAX_TOOLS:
+        raise invalid(f"There are more than {MAX_TOOLS} tools.", "tools", "invalid_value")
     for index, tool in enumerate(chat.tools):
         if _is_function(tool):
             read(_Function, tool["function"], f"tools[{index}].function")
@@ -96,7 +99,7 @@ def _read(
         model=chat.model,
         messages=chat.messages,
         ours=ours,
-        others=tuple(function for function in declared if function not in ours),
+        others=tuple(function for function in declared if function["name"] not in config.router_tools),
         options=_options(body, config.tool_name),
         stream=chat.stream,
         with_usage=bool(chat.stream_options.include_usage),

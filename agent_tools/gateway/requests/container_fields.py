@@ -12,6 +12,7 @@ from agent_tools.skills.skill import one_line
 
 MAX_FILES = 100  # files that a new container is given
 MAX_DOMAINS = 100  # that one may reach
+TOO_MANY_FILES = f"At most {MAX_FILES} files can be copied into a new container; send others later."
 Needed = Annotated[str, Field(min_length=1)]
 
 
@@ -34,7 +35,7 @@ Unsupported = Annotated[Any, AfterValidator(_unsupported)]
 
 def _files(ids: list[str]) -> list[str]:
     if len(ids) > MAX_FILES:
-        raise wrong(f"At most {MAX_FILES} files can be copied into a new container; send others later.", None)
+        raise wrong(TOO_MANY_FILES, None)
     return list(dict.fromkeys(ids))
 
 

@@ -11,7 +11,15 @@ from pydantic import AfterValidator, Field, Tag
 
 from agent_tools.gateway.remote_mcp.allowed_servers import MAX_SERVERS, AllowedServers
 from agent_tools.gateway.requests.api_errors import ApiError, invalid
-from agent_tools.gateway.requests.container_fields import ContainerFields, GivenSkill, LocalSkill, Needed, Unsupported
+from agent_tools.gateway.requests.container_fields import (
+    MAX_FILES,
+    TOO_MANY_FILES,
+    ContainerFields,
+    GivenSkill,
+    LocalSkill,
+    Needed,
+    Unsupported,
+)
 from agent_tools.gateway.requests.fields import OBJECT, TEXT, Objects, RequestModel, by_shape, by_type, read, wrong
 from agent_tools.gateway.responses.client_tools import MAX_TOOLS, TOOL_SEARCH, ClientTool, read_client_tools
 from agent_tools.gateway.responses.mcp_names import model_name
@@ -266,6 +274,8 @@ def _shared(first: ContainerChoice | None, second: ContainerChoice | None) -> Co
         message = "The tools of a request share one container: describe it as the same in each."
         raise invalid(message, "tools", "invalid_value")
     file_ids = tuple(dict.fromkeys(first.file_ids + second.file_ids))
+    if len(file_ids) > MAX_FILES:
+        raise invalid(TOO_MANY_FILES, "tools")
     id_, memory, domains = first.id or second.id, first.memory or second.memory, first.domains or second.domains
     path, skills = (first if first.skills else second).path or first.path, first.skills or second.skills
     return ContainerChoice(id_, memory, file_ids, path, domains, skills)

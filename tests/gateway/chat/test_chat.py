@@ -9,6 +9,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from agent_tools.gateway.responses.client_tools import MAX_TOOLS
 from agent_tools.models.base import Usage
 from agent_tools.models.reply_limits import MAX_CALLS
 from agent_tools.testing import ScriptedCall, ScriptedReply
@@ -192,3 +193,9 @@ def test_code_is_read_as_everywhere(new_gateway: NewGateway) -> None:
             assert written.note in content, written.text
             assert ("failed:" in content) == (written.code is REFUSED), written.text
     runtime.close_all()
+
+
+def test_a_request_has_a_bounded_number_of_tools(new_gateway: NewGateway) -> None:
+    answer = ask(new_gateway({}), tools=[EXECUTE, *[WEATHER] * MAX_TOOLS])
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+    assert f"more than {MAX_TOOLS} tools" in answer.json()["error"]["message"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.gateway.requests.container_fields import MAX_FILES
 from agent_tools.gateway.responses.history import UNKNOWN_OUTPUT, answered
 from agent_tools.gateway.store.records import StoredCall
 from agent_tools.models.reply_limits import MAX_CALLS
@@ -168,3 +169,7 @@ def test_two_tools_of_one_type_share_one_container_or_are_refused(new_gateway: N
     answer = post(gateway, tools=[small, large])
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
     assert "share one container" in answer.json()["error"]["message"]
+    files = [[f"file-{start}{number}" for number in range(MAX_FILES * 6 // 10)] for start in "ab"]
+    answer = post(gateway, tools=[{**CODE_TOOL, "container": {"type": "auto", "file_ids": each}} for each in files])
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+    assert "At most 100 files" in answer.json()["error"]["message"]
