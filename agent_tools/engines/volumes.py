@@ -18,12 +18,12 @@ from agent_tools.engines.guest import Guest
 from agent_tools.errors import InvalidParams
 from agent_tools.guest.wire.words import WORK_DIR_NAMES
 from agent_tools.limits import GIB, MIB, size_of, size_text
+from agent_tools.machine.folder import open_folder, sockets
 from agent_tools.machine.unsafe_folders import objection, overlap
 
 GUEST_VOLUMES = "/volumes"
 DEFAULT_BYTES = 10 * GIB
 MAX_VOLUMES = 32
-MAX_ENTRIES_LOOKED_AT = 10_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _ENGINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 _ENGINE_TREES = ("/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/kubelet")
@@ -220,11 +220,9 @@ def _objection(path: Path) -> str:
         return "is not a folder"
     if real != str(path):
         return f"leads through a symbolic link, to {real}"
-    with os.scandir(path) as entries:
-        for entry in itertools.islice(entries, MAX_ENTRIES_LOOKED_AT):
-            if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
-                return f"holds a socket ({entry.name!r}), through which code could leave the sandbox"
-    return ""
+    with open_folder(path) as fd:
+        name, *_ = next(sockets(fd), ("",))
+    return f"holds a socket ({name!r}), through which code could leave the sandbox" if name else ""
 
 
 def _refuse_pair(first: Volume, second: Volume) -> None:

@@ -29,6 +29,7 @@ PASS_DIR = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW |
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MAX_DEPTH = 16  # folders below which nothing is listed
 MAX_LEVELS = 64  # levels of folders that are counted: each level needs an open descriptor
+MAX_SOCKET_SEARCH = 10_000  # entries that are searched for sockets
 MAX_NAME_BYTES = 200
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]')
 FIGURE = re.compile(r"figure-(\d{3,9})\.(?:png|jpg|gif)", re.ASCII)
@@ -411,6 +412,17 @@ def walk(fd: int, prefix: str, depth: int, *, unlocks: bool = False) -> Iterator
                         yield from walk(inner, f"{prefix}{entry.name}/", depth - 1, unlocks=unlocks)
                     finally:
                         os.close(inner)
+
+
+def sockets(fd: int) -> Iterator[tuple[str, os.stat_result, int]]:
+    """Yield the sockets below an open folder, as `walk` does: first those in the folder itself, then all.
+
+    Each search looks at MAX_SOCKET_SEARCH entries.
+    """
+    for depth in (0, MAX_LEVELS):
+        for name, facts, parent in itertools.islice(walk(fd, "", depth), MAX_SOCKET_SEARCH):
+            if stat.S_ISSOCK(facts.st_mode):
+                yield name, facts, parent
 
 
 def open_unlocked(name: Path | str, dir_fd: int | None) -> int:

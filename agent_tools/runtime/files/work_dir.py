@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import socket
-import stat
 from pathlib import Path
 
 from agent_tools.engines.guest import Guest
 from agent_tools.errors import InvalidParams
-from agent_tools.machine.folder import OPEN_DIR
+from agent_tools.machine.folder import OPEN_DIR, sockets
 from agent_tools.machine.guest_ids import GUEST_UIDS, hand_over
 from agent_tools.machine.machine import IS_LINUX
 from agent_tools.machine.path_walk import identity
 from agent_tools.machine.unsafe_folders import objection
 from agent_tools.runtime.files.claims import refuse_claimed
 from agent_tools.runtime.files.new_work_dirs import note_made
-
-MAX_ENTRIES_LOOKED_AT = 10_000
 
 
 def prepare_work_dir(path: Path, guest: Guest) -> Path:
@@ -67,15 +63,12 @@ def _refuse_unsafe(path: Path) -> None:
 def _refuse_sockets(fd: int, path: Path, guest: Guest) -> None:
     former = os.fstat(fd).st_uid
     guests = {guest.host_ids[0], *([former] if former in GUEST_UIDS else [])}
-    with os.scandir(fd) as entries:
-        for entry in itertools.islice(entries, MAX_ENTRIES_LOOKED_AT):
-            with contextlib.suppress(OSError):
-                found = entry.stat(follow_symlinks=False)
-                if stat.S_ISSOCK(found.st_mode) and not _is_left_by(guests, fd, entry.name, found.st_uid):
-                    raise InvalidParams(
-                        f"work_dir {path} holds a socket ({entry.name!r}), through which code could leave the "
-                        "sandbox. Give another folder, or remove the socket."
-                    )
+    for name, facts, parent in sockets(fd):
+        if not _is_left_by(guests, parent, os.path.basename(name), facts.st_uid):
+            raise InvalidParams(
+                f"work_dir {path} holds a socket ({name!r}), through which code could leave the sandbox. Give another "
+                "folder, or remove the socket."
+            )
 
 
 def _is_left_by(guests: set[int], fd: int, name: str, owner: int) -> bool:

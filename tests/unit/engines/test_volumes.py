@@ -67,6 +67,7 @@ REFUSED = {
     "data={tmp}/link/inner": "leads through a symbolic link, to .*/shared/inner",
     "data={tmp}/data/../shared": "has '..' in its path",
     "data={tmp}/served": "holds a socket ('any.sock'), through which code could leave",
+    "data={tmp}": "holds a socket ('served/any.sock'), through which code could leave",
     "data={tmp}/data,data={tmp}/shared": "'data' twice",
     "Bad Name={tmp}/data": "is no name",
     "../up={tmp}/data": "is no name",

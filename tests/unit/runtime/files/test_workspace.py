@@ -189,6 +189,28 @@ def test_a_socket_is_refused_though_it_takes_nobody_more(work_dir: Path) -> None
             prepare_work_dir(work_dir, ME)
 
 
+def test_a_served_socket_in_a_folder_of_it_is_refused(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work_dir / "a" / "run").mkdir(parents=True)
+    monkeypatch.chdir(work_dir / "a" / "run")  # a socket's path is short
+    with socket.socket(socket.AF_UNIX) as served:
+        served.bind("docker.sock")
+        served.listen()
+        with pytest.raises(InvalidParams, match=r"socket \('a/run/docker.sock'\)"):
+            prepare_work_dir(work_dir, ME)
+    assert prepare_work_dir(work_dir, ME) == work_dir
+
+
+def test_many_entries_in_folders_hide_no_socket_beside_them(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_tools.machine.folder.MAX_SOCKET_SEARCH", 10)
+    for name in "abcd":
+        (work_dir / name / "1" / "2" / "3" / "4").mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as served:
+        served.bind(str(work_dir / "s"))
+        served.listen()
+        with pytest.raises(InvalidParams, match="socket"):
+            prepare_work_dir(work_dir, ME)
+
+
 @pytest.mark.parametrize("name", ["s", "s" * 255, "a\nb"])
 def test_a_socket_that_earlier_code_left_is_no_hindrance(
     work_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch
