@@ -273,7 +273,11 @@ class QuotaWatch:
 
     def _stop(self) -> None:
         self._brake.order(Pause())
-        excess = self._excess()
+        try:
+            excess = self._excess()
+        except BaseException:
+            self._brake.order(Resume())
+            raise
         if excess and self._has_suspects():
             self.quota.has_stopped_one = self.quota.is_shut = True
             self._brake.kill(f"it {excess}")

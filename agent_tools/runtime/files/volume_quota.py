@@ -84,25 +84,25 @@ class VolumeQuota:
         """What the folder may hold now: its quota, or what was there before, if that is more."""
         self._may_only_shrink = self._is_full = False
         self._bytes = found.bytes  # when it was within its quota last
-        self._users: list[VolumeUser] = []
-        self._lock = threading.Lock()
+        self._users: tuple[VolumeUser, ...] = ()  # read without the lock, by the rounds
+        self._lock = threading.RLock()  # a finalizer may run in the thread that holds it
 
     def join(self, user: VolumeUser) -> Callable[[], None]:
         """Watch a sandbox; return the function that ends this."""
         user.written, _ = user.writes()
         with self._lock:
-            self._users.append(user)
-            is_first = len(self._users) == 1
-        if is_first:
+            self._users = (*self._users, user)
             self._rounds.add(self)
         return lambda: self._leave(user)
 
     def _leave(self, user: VolumeUser) -> None:
         with self._lock:
-            self._users = [each for each in self._users if each is not user]
-            is_last = not self._users
-        if is_last:
-            self._rounds.remove(self)
+            self._users = tuple(each for each in self._users if each is not user)
+        if not self._users:
+            self._rounds.remove(self)  # without the lock, since a check that it waits for may end others
+            with self._lock:
+                if self._users:  # one has joined meanwhile
+                    self._rounds.add(self)
 
     def is_full(self) -> bool:
         """Return whether new sandboxes may only read it."""
@@ -112,11 +112,11 @@ class VolumeQuota:
 
     def is_due(self) -> bool:
         """Return whether a check is due."""
-        return self._times.is_due(lambda: any(each.is_busy() for each in self._all()))
+        return self._times.is_due(lambda: any(each.is_busy() for each in self._users))
 
     def check(self) -> None:
         """Count the folder, and end the sandboxes that fill it beyond its quota."""
-        started, users = self._clock(), self._all()
+        started, users = self._clock(), self._users
         found = self._count(users)
         if self._note(found):
             self._stop(users)
@@ -132,7 +132,12 @@ class VolumeQuota:
         suspects = users if self._may_only_shrink or has_many else _suspects(users, found.bytes - self._bytes)
         for user in suspects:
             user.brake.order(Pause())
-        found = self._count(users, _ALL)
+        try:
+            found = self._count(users, _ALL)
+        except BaseException:
+            for user in suspects:
+                user.brake.order(Resume())
+            raise
         if not self._note(found):
             for user in suspects:
                 user.brake.order(Resume())
@@ -145,7 +150,7 @@ class VolumeQuota:
         for user in suspects:
             user.brake.kill(self._reason())
         if is_first:  # counted last: a pause takes a moment to act, and what is written until then is no second excess
-            self._ceiling = self._above_quota(self._count(self._all(), _ALL))
+            self._ceiling = self._above_quota(self._count(self._users, _ALL))
 
     def _reason(self) -> str:
         what = f"{size_text(self._quota.bytes)} or {MAX_ENTRIES:,} entries, its quota"
@@ -170,10 +175,6 @@ class VolumeQuota:
 
     def _above_quota(self, found: FolderUsage) -> FolderUsage:
         return FolderUsage(max(self._quota.bytes, found.bytes), max(self._quota.entries, found.entries), MAX_LEVELS)
-
-    def _all(self) -> list[VolumeUser]:
-        with self._lock:
-            return list(self._users)
 
 
 def _suspects(users: Sequence[VolumeUser], growth: int) -> Sequence[VolumeUser]:

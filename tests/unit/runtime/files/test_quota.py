@@ -471,6 +471,21 @@ def test_deleted_files_that_are_held_open_count_like_those_that_are_there(tmp_pa
     )
 
 
+def test_a_second_count_that_fails_leaves_no_code_paused(tmp_path: Path, guest: Guest) -> None:
+    def held() -> DeletedFiles:
+        if guest.words:
+            raise OSError(24, "Too many open files")
+        return DeletedFiles(2 * MIB)
+
+    quota, rounds = Quota(tmp_path, Limits(max_work_dir_bytes=MIB, min_disk_free=0)), Rounds(3_600.0)
+    watch = QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: True, held, within=rounds)
+    watch.close()
+    watch.check()
+    with pytest.raises(OSError, match="Too many"):
+        watch.check()
+    assert guest.words == ["pause", "resume"]
+
+
 def test_a_process_that_cannot_be_looked_at_is_stopped_while_code_runs(
     tmp_path: Path, guest: Guest, clock: Clock
 ) -> None:

@@ -25,10 +25,10 @@ class NoRounds:
     cost = 0.0
 
     def __init__(self) -> None:
-        self.watched: list[object] = []
+        self.watched: set[object] = set()
 
     def add(self, watched: object) -> None:
-        self.watched.append(watched)
+        self.watched.add(watched)
 
     def remove(self, watched: object) -> None:
         self.watched.remove(watched)
@@ -235,13 +235,39 @@ def test_links_are_not_followed(quota: VolumeQuota, tmp_path: Path, tmp_path_fac
 def test_it_is_watched_while_a_sandbox_has_it_and_is_one_for_all(quota: VolumeQuota, rounds: NoRounds) -> None:
     folder = Path(quota_path(quota))
     one, two = Writer(quota, folder), Writer(quota, folder)
-    assert rounds.watched == [quota]
+    assert rounds.watched == {quota}
     one.leave()
-    assert rounds.watched == [quota]
+    assert rounds.watched == {quota}
     two.leave()
-    assert rounds.watched == []
+    assert not rounds.watched
     volume = Volume("shared", str(folder), True)
     assert quota_of(volume) is quota_of(Volume("other", str(folder), True))
+
+
+def test_a_sandbox_that_joins_while_the_last_one_leaves_is_watched(quota: VolumeQuota, rounds: NoRounds) -> None:
+    class Joining(NoRounds):
+        def remove(self, watched: object) -> None:
+            joined.append(Writer(quota, Path(quota_path(quota))))
+            super().remove(watched)
+
+    joined: list[Writer] = []
+    last = Writer(quota, Path(quota_path(quota)))
+    quota._rounds = cast("Rounds", busy := Joining())
+    busy.watched.add(quota)
+    last.leave()
+    assert busy.watched == {quota}
+    quota._rounds = cast("Rounds", rounds)
+    joined[0].leave()
+    assert not rounds.watched
+
+
+def test_a_count_that_fails_leaves_no_sandbox_paused(quota: VolumeQuota, tmp_path: Path) -> None:
+    writer = Writer(quota, tmp_path)
+    writer.when_paused = lambda: setattr(writer, "deleted", None)  # which no count can add
+    writer.write(2 * MIB)
+    with pytest.raises(TypeError):
+        quota.check()
+    assert writer.words == ["pause", "resume"]
 
 
 def quota_path(quota: VolumeQuota) -> str:
