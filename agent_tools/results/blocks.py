@@ -51,15 +51,15 @@ def text_and_pictures(
     """Return blocks for a chat model, with neighbouring text joined into one `Text`, and without paths of the host."""
     named = [replace(file, source=PurePath(file.source).name) for file in files]
     notes = file_notes(named)
-    joined: list[Text | Picture] = [Text(notes)] if notes else []
+    joined: list[list[str] | Picture] = [[notes]] if notes else []
     for each in blocks_of(outputs, pictures_in, _SHOWN[style]):
         if isinstance(each, Picture):
             joined.append(each)
-        elif joined and isinstance(last := joined[-1], Text):
-            joined[-1] = Text(f"{last.text}\n\n{each}")
+        elif joined and isinstance(last := joined[-1], list):
+            last.append(each)
         else:
-            joined.append(Text(each))
-    return joined or [Text(NOTHING)]
+            joined.append([each])
+    return [each if isinstance(each, Picture) else Text("\n\n".join(each)) for each in joined] or [Text(NOTHING)]
 
 
 def file_notes(files: Sequence[StagedFile]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from agent_tools.results.execution import Cleared, Display, HostCall, Notice, Omitted, Output, Restarted, Stream
 
 OURS = (Restarted, Omitted, Notice, HostCall)  # outputs that the code cannot clear
@@ -14,6 +12,7 @@ class Settling:
 
     def __init__(self) -> None:
         self._outputs: list[Output] = []
+        self._places: dict[str, int] = {}  # of the first display with an id
         self._clears_next = False
 
     @property
@@ -35,23 +34,16 @@ class Settling:
 
     def _clear(self) -> None:
         self._outputs = [output for output in self._outputs if isinstance(output, OURS)]
+        self._places.clear()
 
     def _settle(self, output: Output) -> None:
         last = self._outputs[-1] if self._outputs else None
         if isinstance(output, Stream) and isinstance(last, Stream) and last.name == output.name:
             self._outputs[-1] = Stream(last.name, last.text + output.text)
             return
-        if isinstance(output, Display) and output.is_update and output.display_id is not None:
-            for index, earlier in enumerate(self._outputs):
-                if isinstance(earlier, Display) and earlier.display_id == output.display_id:
-                    self._outputs[index] = Display(output.data, output.display_id)
-                    return
+        if isinstance(output, Display) and output.display_id is not None:
+            place = self._places.setdefault(output.display_id, len(self._outputs))
+            if output.is_update and place < len(self._outputs):
+                self._outputs[place] = Display(output.data, output.display_id)
+                return
         self._outputs.append(output)
-
-
-def settle(outputs: Iterable[Output]) -> tuple[Output, ...]:
-    """Settle a complete list of outputs."""
-    settling = Settling()
-    for output in outputs:
-        settling.add(output)
-    return settling.outputs

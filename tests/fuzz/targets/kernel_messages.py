@@ -15,10 +15,10 @@ from agent_tools.limits import Limits
 from agent_tools.results.execution import Execution
 from agent_tools.runtime.kernel.output_limits import limited
 from agent_tools.runtime.kernel.protocol import outputs_of, read_error, read_message
-from agent_tools.runtime.kernel.settling import settle
 from agent_tools.tools.markdown import markdown
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
+from tests.settled import settle
 
 MARK = b"<|>"
 LIMITS = Limits()

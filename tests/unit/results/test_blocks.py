@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import FrameType
 
 import pytest
 
@@ -54,6 +56,24 @@ def test_no_path_of_the_host_is_told() -> None:
         assert "data.csv is available as data-1.csv" in str(blocks[0])
         assert "secret" not in repr(blocks)
         assert not any(isinstance(block, Picture) and block.path for block in blocks)
+
+
+def test_neighbouring_text_is_joined_once() -> None:
+    made = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal made
+        made += event == "call" and frame.f_code is Text.__init__.__code__
+
+    alternating = Execution((Stream("stdout", "o"), Stream("stderr", "e")) * 500)
+    sys.setprofile(note)
+    try:
+        (text,) = alternating.blocks()
+    finally:
+        sys.setprofile(None)
+    assert isinstance(text, Text)
+    assert text.text.count("stderr:\n\n```\ne\n```") == 500
+    assert made == 1
 
 
 def test_a_run_without_outputs_says_so() -> None:

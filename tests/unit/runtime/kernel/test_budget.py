@@ -20,7 +20,7 @@ from agent_tools.results.execution import (
     TimedOut,
 )
 from agent_tools.runtime.kernel.output_limits import MAX_CALL_BYTES, MAX_DISPLAYS, MAX_UPDATES, limited
-from agent_tools.runtime.kernel.settling import settle
+from tests.settled import settle
 
 TEN = Limits(max_text_chars=10)
 HALF = "x" * (MAX_CALL_BYTES // 2)

@@ -27,7 +27,7 @@ from agent_tools.runtime.kernel.protocol import (
     read_error,
     read_message,
 )
-from agent_tools.runtime.kernel.settling import settle
+from tests.settled import settle
 
 LIMITS = Limits()
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

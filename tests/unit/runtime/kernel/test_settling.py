@@ -3,7 +3,8 @@ import tracemalloc
 import pytest
 
 from agent_tools.results.execution import Cleared, Display, Omitted, Output, Restarted, Stream
-from agent_tools.runtime.kernel.settling import Settling, settle
+from agent_tools.runtime.kernel.settling import Settling
+from tests.settled import settle
 
 OUT, ERR = Stream("stdout", "a"), Stream("stderr", "e")
 NOTE = Omitted("5 characters")
@@ -43,6 +44,21 @@ def test_an_update_of_a_display_that_is_not_there_is_shown() -> None:
     (shown,) = settle([display("new", "i", is_update=True)])
     assert isinstance(shown, Display)
     assert shown.text == "new"
+
+
+def test_an_update_is_compared_with_no_output_of_another_id() -> None:
+    class Id(str):
+        compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            Id.compared += 1
+            return str.__eq__(self, other)
+
+    shown = [display("old", Id(number)) for number in range(1000)]
+    updates = [display("new", Id(number % 2000), is_update=True) for number in range(4000)]
+    assert [output.text for output in settle([*shown, *updates])] == ["new"] * 2000
+    assert Id.compared < 2 * len(updates)
 
 
 def test_an_update_without_an_id_replaces_nothing() -> None:
