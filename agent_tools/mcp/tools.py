@@ -32,6 +32,8 @@ from agent_tools.mcp.shapes import (
     schema_of,
 )
 
+MAX_ARGUMENTS = 64  # of a call, unknown ones included
+
 
 @dataclass(frozen=True)
 class McpTool:
@@ -74,8 +76,11 @@ class McpTool:
         Raises:
             InvalidParams: they do not fit the tool's parameters.
         """
+        given = arguments or {}
+        if len(given) > MAX_ARGUMENTS:  # each unknown one would leave an error of a kilobyte
+            raise InvalidParams(f"Invalid arguments for {name}: there are more than {MAX_ARGUMENTS}.")
         try:
-            return self.takes.model_validate(arguments or {})
+            return self.takes.model_validate(given)
         except ValidationError as exc:
             wrong = [f"{'.'.join(map(str, each['loc']))[:80]}: {each['msg']}" for each in exc.errors()[:3]]
             raise InvalidParams(f"Invalid arguments for {name}: {'; '.join(wrong)[:400]}.") from None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from agent_tools.gateway.requests.api_errors import ApiError, code_execution_refused, invalid
 from agent_tools.gateway.requests.container_fields import Needed, Unsupported
@@ -19,9 +19,7 @@ from agent_tools.gateway.requests.fields import ARRAY, TEXT, Count, Objects, Req
 from agent_tools.models.base import FunctionDefinition, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING
 
-_Content = Annotated[
-    Union[Annotated[str, TEXT], Annotated[list[dict[str, Any]], ARRAY]], by_shape("a string or an array of blocks")
-]
+_Content = Annotated[Union[Annotated[str, TEXT], Annotated[Objects, ARRAY]], by_shape("a string or an array of blocks")]
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _SAME = ("max_tokens", "temperature", "top_p", "top_k")
 """Fields of the same name and meaning in chat completions, or in many of its servers."""
@@ -67,7 +65,7 @@ class _Fields(RequestModel):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: int | None = None
-    stop_sequences: list[str] = []
+    stop_sequences: Annotated[list[str], FailFast()] = []
     stream: bool = False
     tool_choice: _Choice | None = None
     thinking: dict[str, Any] = {}

@@ -14,7 +14,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Discriminator,
-    FailFast,
     Field,
     Tag,
     ValidationError,
@@ -149,6 +148,6 @@ def _metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     return metadata
 
 
-Objects = Annotated[list[dict[str, Any]], FailFast()]
+Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]  # FailFast() could not stand in a union
 Count = Annotated[int, Field(ge=1, le=2**53)]
 Metadata = Annotated[dict[str, Any], AfterValidator(_metadata)]

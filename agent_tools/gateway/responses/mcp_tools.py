@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
+from agent_tools.bodies import json_body
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, ServerNotAllowed
 from agent_tools.gateway.remote_mcp.remote_server import RemoteServer
 from agent_tools.gateway.requests.api_errors import invalid
@@ -54,8 +55,6 @@ def _label(label: str) -> str:
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
     """Check the headers that are sent; no message holds a value of them."""
-    if len(headers) > MAX_HEADERS:
-        raise wrong(f"At most {MAX_HEADERS} headers are sent.")
     for name, value in headers.items():
         if not _HEADER.fullmatch(name) or name.lower() in _OURS or not _is_value(value):
             raise wrong("A header cannot be sent: give names and texts on one line.")
@@ -114,7 +113,7 @@ class _Server(RequestModel):
     server_label: Annotated[Needed, AfterValidator(_label)]
     server_url: Needed
     server_description: Annotated[str, at_most(MAX_ABOUT, "A server's description")] = ""
-    headers: Annotated[dict[str, str], AfterValidator(_headers)] = {}
+    headers: Annotated[dict[str, str], AfterValidator(_headers), json_body.at_most(MAX_HEADERS)] = {}
     authorization: Annotated[str, AfterValidator(_token)] = ""
     allowed_tools: Annotated[
         Union[Annotated[_Names, ARRAY], Annotated[ToolFilter, OBJECT]], by_shape("an array or an object")

@@ -13,7 +13,9 @@ import httpx
 import pytest
 
 from agent_tools.bodies.json_body import AT_ONCE, LARGE, MAX_ESCAPES, MAX_PARTS, BodyRefused, parsed, places, sized
+from agent_tools.gateway.anthropic.request import read_messages_request
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.request import read_request
@@ -72,16 +74,36 @@ def test_texts_have_a_bounded_number_of_escapes() -> None:
     assert refusal.value.status_code == 413
 
 
-@pytest.mark.parametrize("field", ["input", "tools", "context_management"])
-def test_an_invalid_list_costs_a_multiple_of_its_bytes(field: str) -> None:
-    body = {"model": "m", "input": "x", field: [1] * 100_000}
+MANY = [1] * 100_000
+SERVER = {"type": "mcp", "server_label": "box", "server_url": "http://127.0.0.1:9/mcp"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("input", MANY),
+        ("tools", MANY),
+        ("context_management", MANY),
+        ("tools", [{**SERVER, "headers": dict.fromkeys(map(str, range(100_000)), 1)}]),
+        ("messages", MANY),
+        ("messages", [{"role": "user", "content": MANY}]),
+        ("messages", [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": MANY}]}]),
+        ("system", MANY),
+        ("stop_sequences", MANY),
+    ],
+)
+def test_an_invalid_list_costs_a_multiple_of_its_bytes(field: str, value: Any) -> None:
+    body = {"model": "m", "input": "x", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}], field: value}
+    is_anthropics = field in ("messages", "system", "stop_sequences")
+    servers = AllowedServers(["127.0.0.1:9"])
     tracemalloc.start()
     try:
-        with pytest.raises(ApiError):
-            read_request(body)
+        with pytest.raises(ApiError) as failure:
+            read_messages_request(body, ignores_tools=False) if is_anthropics else read_request(body, servers=servers)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
+    assert str(failure.value.param).startswith(field)
     assert peak < 8 * len(json.dumps(body))
 
 
