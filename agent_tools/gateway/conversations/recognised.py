@@ -52,9 +52,10 @@ class FoundContainer:
 
 @dataclass(frozen=True, eq=False)
 class _Note:
-    """An answer, its conversation, and the conversation's container."""
+    """An answer's fingerprints, those of the answers before, and the conversation's container. It keeps no text."""
 
-    conversation: ConversationFingerprint
+    owner: str
+    before: tuple[str, ...]
     fingerprints: Fingerprints
     container_id: str
 
@@ -125,10 +126,12 @@ class RecognisedConversations:
         self, conversation: ConversationFingerprint, answer: Iterable[Mapping[str, Any]], container_id: str
     ) -> None:
         """Store the fingerprints of an answer's items or messages; retry later if the store fails."""
+        made = conversation.answered(answer)
+        before = conversation.fingerprints.answers if made.cache else ()
         with self._change:
             if len(self._unnoted) == MAX_UNNOTED:
                 _log.error("the database is unreachable: the container of a conversation will not be found again")
-            self._unnoted.append(_Note(conversation, conversation.answered(answer), container_id))
+            self._unnoted.append(_Note(conversation.identity.owner, before, made, container_id))
         with suppress(RowsAway):
             self.record_again()
 
@@ -141,11 +144,11 @@ class RecognisedConversations:
         while note := self._next_unnoted():
             is_noted = False
             try:
-                is_start = not note.fingerprints.cache or not self._rows(note.conversation.fingerprints.answers)
+                is_start = not note.fingerprints.cache or not self._rows(note.before)
                 latest = (
                     (note.fingerprints.session,) if is_start else (note.fingerprints.session, note.fingerprints.cache)
                 )
-                self._record(note.fingerprints, note.container_id, latest, note.conversation.identity.owner)
+                self._record(note.fingerprints, note.container_id, latest, note.owner)
                 is_noted = True
             finally:
                 self._settle(note, is_noted=is_noted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,6 +30,7 @@ from agent_tools.gateway.conversations.recognised import (
 )
 from agent_tools.gateway.store.records import StoredFingerprint
 from agent_tools.gateway.store.store import Store
+from agent_tools.limits import MIB
 
 ME = ConversationIdentity("me")
 LOST = FoundContainer(was_lost=True)
@@ -326,6 +328,23 @@ def test_so_many_answers_wait_for_the_store_and_the_oldest_is_given_up_with_a_wo
         talk.answer([user(str(number))], [said("Ok.")], f"cntr_{number}")
     assert len(talk.known._unnoted) == MAX_UNNOTED
     assert "will not be found again" in caplog.text
+    store.close()
+
+
+def test_answers_that_wait_for_the_store_keep_no_text(work_dir: Path) -> None:
+    store = Refusing(f"sqlite:///{work_dir}/r.db")
+    talk = Talk(store, replace(ME, cache_key="k"))
+    store.is_full = True
+    tracemalloc.start()
+    try:
+        for number in range(8):
+            talk.answer([user(f"{number}{'x' * MIB}")], [said("Ok.")], f"cntr_{number}")
+        assert tracemalloc.get_traced_memory()[0] < MIB
+    finally:
+        tracemalloc.stop()
+    store.is_full = False
+    talk.known.record_again()
+    assert talk.known.find(talk.known.of(talk.identity, [user(f"7{'x' * MIB}"), said("Ok.")])).container_id == "cntr_7"
     store.close()
 
 
