@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from agent_tools.containers.failures import RowsAway
 from agent_tools.gateway.requests.api_errors import stopped
-from agent_tools.gateway.store.records import ResponseBody, ResponseHead, StoredEvents
+from agent_tools.gateway.store.records import ResponseBody, ResponseHead
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.models.base import JsonObject
 
@@ -61,7 +61,6 @@ class BackgroundResponses:
 
     def _fail_unstored(self, id_: str) -> None:
         self._fail(id_, NOT_STORED)
-        self._store.delete(StoredEvents, id=id_)  # stored events may report another end
         with self._lock:
             self._unstored.discard(id_)
 

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agent_tools.containers.records import Record
+from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.stored import ServerOnlyFields
 from agent_tools.gateway.event_log import Logged, packed_events
 from agent_tools.gateway.requests.api_errors import full
 from agent_tools.gateway.responses.listed_items import listed_items
 from agent_tools.gateway.responses.request import ResponseRequest
-from agent_tools.gateway.responses.stored_items import forget, record_calls, rows_of
+from agent_tools.gateway.responses.stored_items import forget_items, record_calls, rows_of
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import StoredEvents, StoredResponse
 from agent_tools.gateway.store.store import packed, packed_lines
@@ -71,7 +73,7 @@ class ResponseStorage:
         self._is_active = True
 
     def end(self, body: JsonObject, snapshot: Snapshot, hidden: ServerOnlyFields, events: Sequence[Logged]) -> bool:
-        """Store a response that has ended; return False if that failed. Raises nothing.
+        """Store a response that has ended; return False if that failed, or its row has ended before. Raises nothing.
 
         `hidden` is what no client sees of its items.
         """
@@ -80,18 +82,18 @@ class ResponseStorage:
             _check_disk(self._services)
             record_calls(self._store, self._owner, body, hidden)
             more = rows_of(self._owner, body, hidden)
+            is_stored = True
             if not is_background:
                 self._store.add(self._record(snapshot, hidden.size), *more)
-            else:
-                self._store.add(*more)
-                if not self._change(snapshot, hidden, packed_events(events)):
-                    forget(self._store, self._id, hidden.tool_answer)
+            elif not self._change(snapshot, hidden, packed_events(events), more):
+                forget_items(self._store, self._id)
+                is_stored = False
         except Exception as exc:  # noqa: BLE001  (the client gets the answer, whatever fails here)
             _log.error("a response could not be stored: %s", type(exc).__name__)
             self.close()
             return False
         self._is_active = False
-        return True
+        return is_stored
 
     def close(self) -> None:
         """Mark a response that goes on in the background and has not been stored as failed. Raises nothing."""
@@ -118,13 +120,17 @@ class ResponseStorage:
             conversation=conversation,
         )
 
-    def _change(self, snapshot: Snapshot, hidden: ServerOnlyFields, events: bytes) -> bool:
-        """Store the end of a background response with all its events; return False if the client has deleted it."""
+    def _change(self, snapshot: Snapshot, hidden: ServerOnlyFields, events: bytes, more: Sequence[Record]) -> bool:
+        """Store the end of a background response with all its events; return False if its row has ended before.
+
+        The client may have deleted it, or another gateway has marked it as failed, which a client may have seen.
+        """
         conversation = packed(snapshot.conversation)
-        self._store.add(StoredEvents(id=self._id, created_at=time.time(), data=events))
-        return self._store.change(
+        return self._store.change_and_add(
             StoredResponse,
             self._id,
+            {"status": list(ACTIVE)},
+            [*more, StoredEvents(id=self._id, created_at=time.time(), data=events)],
             status=snapshot.status,
             bytes=self._input_size + len(snapshot.body) + len(conversation) + hidden.size + len(events),
             container_id=snapshot.container_id,

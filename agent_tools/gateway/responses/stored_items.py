@@ -96,17 +96,22 @@ def _owned(owner: str, keys: Iterable[str]) -> list[str]:
     return [f"{owner} {key}" for key in keys]
 
 
-def forget(store: Store, response_id: str, calls: Iterable[str] = ()) -> None:
-    """Delete a response and all that is stored with it; `calls` are ids of items whose places may be deleted already.
+def forget(store: Store, response_id: str) -> None:
+    """Delete a response and all that is stored with it.
 
-    Its own row is deleted first: a job that ends it now stores all other rows before it looks for that row.
+    Its own row is deleted first: a job that ends it now finds no row, and deletes what it has stored.
     """
     store.delete(StoredResponse, id=response_id)
-    ids = [*calls, *(item.id for item in store.find(StoredItem, response_id=response_id))]
+    forget_items(store, response_id)
+    store.delete(StoredEvents, id=response_id)
+
+
+def forget_items(store: Store, response_id: str) -> None:
+    """Delete the items of a response with all that is stored with them."""
+    ids = [item.id for item in store.find(StoredItem, response_id=response_id)]
     for start in range(0, len(ids), MANY):
         store.delete(StoredCall, id=ids[start : start + MANY])
-    store.delete(StoredItem, response_id=response_id)
-    store.delete(StoredEvents, id=response_id)
+        store.delete(StoredItem, id=ids[start : start + MANY], response_id=response_id)
 
 
 def resolved(

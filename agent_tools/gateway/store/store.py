@@ -75,8 +75,7 @@ class Store(Rows):
         if not records:
             return
         with self._writing() as connection:
-            for table, group in groupby(records, lambda record: table_of(type(record))):
-                connection.execute(table.insert(), [vars(record) for record in group])
+            _insert(connection, records)
 
     def add_if_new(self, *records: Record) -> bool:
         """Add records and return True; add none if one like them is there already."""
@@ -88,11 +87,19 @@ class Store(Rows):
 
     def change(self, kind: type[Record], id_: str, where: Mapping[str, Any] = ANYHOW, **values: Any) -> bool:
         """Change columns of a record; return False if there is none that also fits `where`."""
+        return self.change_and_add(kind, id_, where, (), **values)
+
+    def change_and_add(
+        self, kind: type[Record], id_: str, where: Mapping[str, Any], records: Iterable[Record], **values: Any
+    ) -> bool:
+        """Change columns of a record as `change` does, and add others with it: all of that, or nothing."""
         with self._writing() as connection:
             table = table_of(kind)
             fitting = (table.c.id == id_, *_fitting(table, where))
-            done = connection.execute(table.update().where(*fitting).values(**values))
-            return done.rowcount > 0
+            is_changed = connection.execute(table.update().where(*fitting).values(**values)).rowcount > 0
+            if is_changed:
+                _insert(connection, records)
+            return is_changed
 
     def increase(self, record: Record, *names: str) -> None:
         """Add these numbers of a record to those of the one that has its id; add the record if there is none."""
@@ -199,6 +206,11 @@ class Store(Rows):
 def table_of(kind: type[Record]) -> sa.Table:
     """Return the table of a kind of records."""
     return metadata.tables[kind.table]
+
+
+def _insert(connection: sa.Connection, records: Iterable[Record]) -> None:
+    for table, group in groupby(records, lambda record: table_of(type(record))):
+        connection.execute(table.insert(), [vars(record) for record in group])
 
 
 def _query(kind: type[Record], where: Mapping[str, Any]) -> sa.Select[Any]:

@@ -17,7 +17,15 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import RowsAway
 from agent_tools.gateway.background import BackgroundResponses
 from agent_tools.gateway.responses.job import ResponseJob
-from agent_tools.gateway.store.records import GatewayRow, ResponseBody, ResponseHead, StoredEvents, StoredResponse
+from agent_tools.gateway.store.records import (
+    GatewayRow,
+    ResponseBody,
+    ResponseHead,
+    StoredCall,
+    StoredEvents,
+    StoredItem,
+    StoredResponse,
+)
 from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import (
@@ -345,3 +353,17 @@ def test_one_that_has_ended_is_not_overwritten_by_who_takes_it_for_lost(new_gate
     BackgroundResponses(late)._fail(id_, "lost")
     late.close()
     assert store.get(ResponseHead, id_).status == "completed"
+
+
+def test_one_that_was_reported_failed_stays_so(new_gateway: NewGateway) -> None:
+    may_end = threading.Event()
+    gateway = new_gateway({"m": [code("1"), ScriptedReply("Ok.", wait_before=may_end)]})
+    store = gateway.services.store
+    id_ = post(gateway, background=True).json()["id"]
+    store.change(StoredResponse, id_, gateway="silent for too long")
+    assert retrieve(beside(new_gateway, gateway), id_).json()["status"] == "failed"
+    may_end.set()
+    until(lambda: is_idle(gateway))
+    assert retrieve(gateway, id_).json()["status"] == "failed"
+    assert [event["type"] for event in events_of(retrieve(gateway, id_, "?stream=true").text)] == ["response.failed"]
+    assert (store.count(StoredItem), store.count(StoredCall)) == (0, 0)

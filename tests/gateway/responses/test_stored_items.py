@@ -135,7 +135,7 @@ def test_nothing_is_kept_of_a_response_that_is_deleted_as_it_ends(
     new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     gateway = new_gateway({"m": [code("1"), "Ok."]})
-    store, change = gateway.services.store, gateway.services.store.change
+    store, change = gateway.services.store, gateway.services.store.change_and_add
 
     def deleted_meanwhile(kind: type[Record], id_: str, *where: Any, **values: Any) -> bool:
         if moment == "before":
@@ -148,7 +148,7 @@ def test_nothing_is_kept_of_a_response_that_is_deleted_as_it_ends(
             forget(store, id_)
         return is_there
 
-    monkeypatch.setattr(store, "change", deleted_meanwhile)
+    monkeypatch.setattr(store, "change_and_add", deleted_meanwhile)
     post(gateway, background=True)
     until(lambda: is_idle(gateway))
     assert kept(gateway) == [0, 0, 0]

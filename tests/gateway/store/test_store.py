@@ -187,6 +187,16 @@ def test_only_the_first_write_waits_for_a_lock_that_stays(work_dir: Path) -> Non
     store.close()
 
 
+def test_a_change_and_what_is_added_with_it_are_done_together_or_not_at_all(store: Store) -> None:
+    store.add(call("c1"), call("c2"))
+    assert store.change_and_add(StoredCall, "c1", {"tool_answer": "x"}, [file("f1", "a")], tool_answer="y")
+    assert not store.change_and_add(StoredCall, "c1", {"tool_answer": "x"}, [file("f2", "b")], tool_answer="z")
+    with pytest.raises(sa.exc.IntegrityError):
+        store.change_and_add(StoredCall, "c1", {}, [file("f3", "c"), call("c2")], tool_answer="z")
+    assert [each.tool_answer for each in store.find(StoredCall, id="c1")] == ["y"]
+    assert [each.id for each in store.find(ContainerFile)] == ["f1"]
+
+
 def test_a_connection_to_a_silent_server_ends() -> None:
     failures: list[Exception] = []
 
