@@ -107,6 +107,7 @@ async def _lifespan(
         opened.push_async_callback(run_in_threadpool, services.close)
         opened.push_async_callback(services.upstream.aclose)
         app.state.services, app.state.mounted = services, {}
+        app.state.scrapes = anyio.CapacityLimiter(1)  # strangers may ask for them: they take no thread of others
         app.state.jobs = jobs = Jobs(
             services.config, services.pool, services.containers.queue, end_waits, services.keys.has
         )
@@ -143,8 +144,14 @@ async def metrics(request: Request) -> Response:
     services = services_of(request)
     if services.metrics.is_readiness_old():
         await _checked(services)
+    text = await anyio.to_thread.run_sync(_rendered, services, limiter=request.app.state.scrapes)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _rendered(services: Services) -> bytes:
+    """Return all metrics. It blocks: there may be many, and a disk of another machine may be away."""
     services.metrics.disk(services.shares.free(services.config.data_dir), services.config.min_disk_free)
-    return Response(services.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return services.metrics.text()
 
 
 async def resource_metadata(request: Request) -> Response:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import get_args
 
+import anyio.to_thread
 import httpx
 import pytest
 
+from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.api_errors import SecurityEvent
 from agent_tools.gateway.telemetry import Metrics
 from agent_tools.models.base import Usage
@@ -20,6 +24,7 @@ from agent_tools.testing import ScriptedReply
 from tests.fake_kernel import ATTACK, FakeEngine, Turn
 from tests.gateway.asking import EVENTS, KEYS, code, post, until
 from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.in_loop import serving, until_true
 
 ENOUGH = 30.0  # seconds
 
@@ -43,6 +48,31 @@ def test_what_strangers_send_makes_no_series(new_gateway: NewGateway) -> None:
     labels = {"method": "other", "route": "health", "status": "405"}
     assert found("agent_tools_requests_total", labels) == 54
     assert found(EVENTS, {"event": "unknown_key"}) == 54
+
+
+def test_metrics_are_rendered_one_at_a_time_and_keep_no_thread_of_others(
+    process_runtime: Runtime, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with serving(GatewayConfig("http://127.0.0.1:1", data_dir=work_dir), process_runtime) as (client, app):
+            services, may_go_on, asked = app.state.services, threading.Event(), list[int]()
+
+            def hanging(_: Path) -> int:
+                asked.append(threading.get_ident())
+                may_go_on.wait(ENOUGH)
+                return 1
+
+            monkeypatch.setattr(services.shares, "free", hanging)
+            services.metrics.readiness({})
+            shared = anyio.to_thread.current_default_thread_limiter()
+            scrapes = [asyncio.ensure_future(client.get("/metrics")) for _ in range(3)]
+            await until_true(lambda: asked)
+            assert (len(asked), shared.borrowed_tokens) == (1, 0)
+            may_go_on.set()
+            assert [(await each).status_code for each in scrapes] == [200, 200, 200]
+            assert threading.get_ident() not in asked
+
+    asyncio.run(main())
 
 
 def test_every_security_event_is_there_before_it_happens(new_gateway: NewGateway) -> None:
