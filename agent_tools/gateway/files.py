@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import CHUNK_BYTES, Contents
-from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge, UploadNotFound
+from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge, RowsAway, UploadNotFound
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
 from agent_tools.containers.rows import Before
@@ -40,7 +40,6 @@ class Uploads:
         self._store = store
         self._dir = self._config.data_dir / "uploads"
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._forget_halves()
 
     def add(
         self,
@@ -63,7 +62,7 @@ class Uploads:
         self._shares.check_disk(size)
         content.seek(0)
         id_, now = new_id(prefix), time.time()
-        path, half = self._dir / id_, self._dir / f"{id_}{HALF}"
+        half = self._dir / f"{id_}{HALF}"
         try:
             with open(half, "xb") as kept:
                 shutil.copyfileobj(content, kept, CHUNK_BYTES)
@@ -78,11 +77,12 @@ class Uploads:
             )
             with self._lock:  # two at once could each find room for one
                 self._shares.uploads_left(owner, size)
-                half.rename(path)
-                self._store.add(upload)
+                self._store.add(upload)  # first: nothing would ever delete a file without a row
+                half.rename(self._dir / id_)
         except BaseException:
             half.unlink(missing_ok=True)
-            path.unlink(missing_ok=True)
+            with suppress(RowsAway):  # a row without a file is deleted when it expires
+                self._store.delete(Upload, id=id_)
             raise
         return upload
 
@@ -127,14 +127,15 @@ class Uploads:
         self._store.delete(Upload, id=id_)
 
     def sweep(self) -> int:
-        """Delete expired files; return how many could not be deleted."""
+        """Delete expired and half-written files; return how many could not be deleted."""
+        halves = failures(self._forget_halves)
         now = time.time()
         ends = ({"created_at": Before(now - self._config.retention)}, {"expires_at": Before(now)})
         old = list({each.id for end in ends for each in self._store.find(Upload, **end)})
         versions = self._store.get_all(StoredSkillVersion, old)
         skills = {each.id for each in self._store.get_all(StoredSkill, [each.skill_id for each in versions])}
         in_use = {each.id for each in versions if each.skill_id in skills}
-        return sum(failures(partial(self.delete, each)) for each in old if each not in in_use)
+        return halves + sum(failures(partial(self.delete, each)) for each in old if each not in in_use)
 
 
 def _is_shown(upload: Upload) -> bool:

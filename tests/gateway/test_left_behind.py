@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from agent_tools.containers.failures import ContainerExists, RowsAway
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.conversations.stored import StoredConversations
-from agent_tools.gateway.files import HALF, HALF_SECONDS, Uploads
+from agent_tools.gateway.files import HALF, HALF_SECONDS
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.responses import job as response_job
 from agent_tools.gateway.responses.input_files import GONE
@@ -140,8 +141,28 @@ def test_an_upload_that_was_never_written_whole_goes_after_an_hour(new_gateway: 
         half = folder / f"file_{name}{HALF}"
         half.write_bytes(b"half")
         os.utime(half, (time.time() - age, time.time() - age))
-    Uploads(services.containers, services.store)
+    services.uploads.sweep()
     assert os.listdir(folder) == [f"file_new{HALF}"]
+
+
+def test_no_upload_is_there_without_its_row(new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = new_gateway({"m": ok})
+    store, folder = gateway.services.store, gateway.services.config.data_dir / "uploads"
+    add, there = store.add, list[str]()
+
+    def added(*records: Any) -> None:
+        there.extend(os.listdir(folder))
+        add(*records)
+        if len(there) == 2:
+            (folder / there[1]).unlink()  # so that this one cannot be completed
+
+    monkeypatch.setattr(store, "add", added)
+    first = gateway.services.uploads.add("me", "a", "user_data", io.BytesIO(b"x"))
+    assert there == [f"{first.id}{HALF}"]
+    gateway.services.uploads.delete(first.id)
+    with pytest.raises(FileNotFoundError):
+        gateway.services.uploads.add("me", "a", "user_data", io.BytesIO(b"x"))
+    assert (store.count(Upload), os.listdir(folder)) == (0, [])
 
 
 def test_an_upload_that_is_half_deleted_is_not_found(new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.remains import Remains
+from agent_tools.containers.rows import MANY
 from agent_tools.gateway.chunked import remove_uploads_of
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.membership import is_gone
@@ -42,10 +43,10 @@ def purge(config: GatewayConfig, store: Store, owner: str, wait: Callable[[float
 def _delete(config: GatewayConfig, store: Store, owner: str) -> bool:
     """Delete what is not in use; return True if a gateway is alive."""
     is_alive = _end_containers(config, store, owner)
-    ids = store.delete_owned(owner)
-    for id_ in ids:
-        store.delete(StoredEvents, id=id_)
-    _remove_files(config.data_dir, ids)
+    ids = list(store.delete_owned(owner))
+    for start in range(0, len(ids), MANY):
+        store.delete(StoredEvents, id=ids[start : start + MANY])
+    _remove_files(config.data_dir, set(ids))
     remove_uploads_of(owner, config.data_dir)
     sweep_copies(config, store, 0.0)
     return is_alive

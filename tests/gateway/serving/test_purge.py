@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -10,8 +11,10 @@ from click.testing import CliRunner
 
 from agent_tools.cli import cli
 from agent_tools.containers.keys import digest, owner_of_digest
+from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.serving.purge import purge
+from agent_tools.gateway.store.records import StoredEvents, StoredItem
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.store.tables import metadata
 from agent_tools.testing import ScriptedReply
@@ -74,6 +77,22 @@ def test_nothing_of_an_owner_is_left_and_another_keeps_everything(new_gateway: N
         True
     ]
     assert amount_kept == amount / 2
+    store.close()
+
+
+def test_the_events_of_many_responses_are_deleted_together(work_dir: Path) -> None:
+    (work_dir / "skills").mkdir()
+    store, deleted = Store(f"sqlite:///{work_dir}/s.db"), list[str]()
+    ids = [f"resp_{number}" for number in range(1_001)]
+    store.add(*(StoredItem(id=id_, owner="me", created_at=1.0, response_id=id_) for id_ in ids))
+    store.add(*(StoredEvents(id=id_, created_at=1.0, data=b"x") for id_ in ids))
+
+    def note(_: Any, __: Any, statement: str, *___: Any) -> None:
+        deleted.extend([statement] * statement.startswith("DELETE FROM events"))
+
+    sa.event.listen(store._engine, "before_cursor_execute", note)
+    purge(GatewayConfig("http://u", data_dir=work_dir), store, "me")
+    assert (store.count(StoredEvents), len(deleted)) == (0, 3)
     store.close()
 
 
