@@ -244,16 +244,25 @@ def test_fields_of_a_server_go_back_with_items_that_are_stored_nowhere(new: New,
 def test_fields_that_are_stored_nowhere_are_bounded_in_size_and_time() -> None:
     now = [0.0]
     recent = RecentFields(most=20, clock=lambda: now[0])
-    recent.record({"a": "1234567", "b": "1234567"})
-    recent.record({"a": "7654321"})
-    recent.record({"c": "1234567"})
-    assert recent.find("abc") == {"a": "7654321", "c": "1234567"}
+    recent.record("me", {"a": "1234567", "b": "1234567"})
+    recent.record("me", {"a": "7654321"})
+    recent.record("me", {"c": "1234567"})
+    assert recent.find("me", "abc") == {"a": "7654321", "c": "1234567"}
+    assert recent.find("you", "abc") == {}
     now[0] = LIFETIME + 1
-    recent.record({"d": "1"})
+    recent.record("me", {"d": "1"})
     recent.sweep()
-    assert recent.find("abcd") == {"d": "1"}
-    recent.record({"e": "1" * 100})
-    assert recent.find("abcde") == {}
+    assert recent.find("me", "abcd") == {"d": "1"}
+    recent.record("me", {"e": "1" * 100})
+    assert recent.find("me", "abcde") == {}
+
+
+def test_fields_of_one_key_push_out_none_of_another() -> None:
+    recent = RecentFields(most=20)
+    recent.record("you", {"a": "1234567"})
+    for key in "bcd":
+        recent.record("me", {key: "1234567"})
+    assert (recent.find("you", "a"), recent.find("me", "bcd")) == ({"a": "1234567"}, {"d": "1234567"})
 
 
 def test_fields_of_a_server_go_back_with_functions_of_clients(new: New) -> None:

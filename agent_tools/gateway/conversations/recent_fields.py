@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 
+from agent_tools.gateway.conversations.recent_values import RecentValues
 from agent_tools.limits import MIB
 
 LIFETIME = 3_600.0  # seconds
@@ -14,37 +14,29 @@ MAX_CHARS = 64 * MIB  # of all keys and fields
 
 
 class RecentFields:
-    """Fields as JSON, by keys that name their owner. Thread-safe."""
+    """Fields as JSON, by owner and key. Thread-safe."""
 
     def __init__(self, most: int = MAX_CHARS, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, tuple[float, str]] = OrderedDict()  # with their times, the oldest first
-        self._chars = 0
+        self._known = RecentValues[str, tuple[float, str]](most)
 
-    def record(self, fields: Mapping[str, str]) -> None:
-        """Remember fields; the oldest are forgotten if there are too many."""
+    def record(self, owner: str, fields: Mapping[str, str]) -> None:
+        """Remember fields; if there are too many, the oldest of the owner that has most are forgotten."""
         with self._lock:
             for key, text in fields.items():
-                self._drop(key)
-                self._known[key] = self._clock(), text
-                self._chars += len(key) + len(text)
-            while self._chars > self._most:
-                self._drop(next(iter(self._known)))
+                self._known.add(owner, key, (self._clock(), text), len(key) + len(text))
 
-    def find(self, keys: Iterable[str]) -> dict[str, str]:
+    def find(self, owner: str, keys: Iterable[str]) -> dict[str, str]:
         """Return the fields that are known by these keys."""
         with self._lock:
-            return {key: self._known[key][1] for key in keys if key in self._known}
+            return {key: found[1] for key in keys if (found := self._known.get(owner, key))}
 
     def sweep(self) -> int:
         """Forget fields that are too old; return 0, since that cannot fail."""
         with self._lock:
-            while self._known and self._clock() - next(iter(self._known.values()))[0] > LIFETIME:
-                self._drop(next(iter(self._known)))
+            old = self._clock() - LIFETIME
+            while due := [(owner, key) for owner, key, (at, _) in self._known.oldest() if at < old]:
+                for owner, key in due:
+                    self._known.drop(owner, key)
         return 0
-
-    def _drop(self, key: str) -> None:
-        if known := self._known.pop(key, None):
-            self._chars -= len(key) + len(known[1])

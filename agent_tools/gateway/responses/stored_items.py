@@ -77,23 +77,20 @@ def hidden_of(store: Store, recent: RecentFields, owner: str, items: Iterable[Ma
         return ServerOnlyFields()
     rows = store.get_all(StoredCall, named, owner=owner)
     tool_answer = {row.id: row.tool_answer for row in rows if row.tool_answer}
-    recently = {key.removeprefix(f"{owner} "): text for key, text in recent.find(_owned(owner, named)).items()}
-    return ServerOnlyFields(tool_answer, recently | {row.id: row.server_fields for row in rows if row.server_fields})
+    return ServerOnlyFields(
+        tool_answer, recent.find(owner, named) | {row.id: row.server_fields for row in rows if row.server_fields}
+    )
 
 
 def record_recent(recent: RecentFields, owner: str, body: Mapping[str, Any], hidden: ServerOnlyFields) -> None:
     """Remember the server's fields of items that are stored nowhere, for clients that send them again."""
     for item in body["output"]:
         if fields := hidden.server_fields.get(item["id"]):
-            recent.record(dict.fromkeys(_owned(owner, _keys(owner, item)), fields))
+            recent.record(owner, dict.fromkeys(_keys(owner, item), fields))
 
 
 def _keys(owner: str, item: Mapping[str, Any]) -> list[str]:
     return [key for key in (item.get("id"), call_key(owner, item)) if isinstance(key, str)]
-
-
-def _owned(owner: str, keys: Iterable[str]) -> list[str]:
-    return [f"{owner} {key}" for key in keys]
 
 
 def forget(store: Store, response_id: str) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -31,6 +31,7 @@ from agent_tools.bodies.json_body import BodyRefused, sized
 from agent_tools.containers.ids import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.conversations.recent_values import RecentValues
 from agent_tools.gateway.event_log import encoded
 from agent_tools.gateway.http import parsed, record_request
 from agent_tools.gateway.jobs import Jobs
@@ -80,8 +81,7 @@ class ResponseSockets:
         most = max(1, config.max_connections // 2)
         too_many = partial(busy, 429, "Too many WebSocket connections are open; close some, or try again later.", 5)
         self._places = InProgress(most, config.most_of_key(most), too_many)
-        self._recent: OrderedDict[tuple[object, str], ResponseEnd] = OrderedDict()  # the oldest first
-        self._bytes = 0
+        self._recent = RecentValues[tuple[object, str], ResponseEnd](RECENT_BYTES)
 
     @property
     def open(self) -> int:
@@ -100,30 +100,26 @@ class ResponseSockets:
         with self._places.place(owner):
             yield
 
-    def remember(self, socket: object, end: ResponseEnd) -> None:
+    def remember(self, owner: str, socket: object, end: ResponseEnd) -> None:
         """Store the end of a response for the next one; the oldest ones are dropped."""
-        self._recent[socket, end.id] = end
-        self._bytes += len(end.conversation)
-        own = [id_ for other, id_ in self._recent if other is socket]
+        self._recent.add(owner, (socket, end.id), end, len(end.conversation))
+        own = [key for key in self._recent.keys(owner) if key[0] is socket]
         if len(own) > MAX_RECENT:
-            self.forget(socket, own[0])
-        while self._bytes > RECENT_BYTES:
-            self.forget(*next(iter(self._recent)))
+            self._recent.drop(owner, own[0])
 
-    def recall(self, socket: object, id_: str) -> ResponseEnd | None:
+    def recall(self, owner: str, socket: object, id_: str) -> ResponseEnd | None:
         """Return the end of an earlier response of this connection, if it is still known."""
-        return self._recent.get((socket, id_))
+        return self._recent.get(owner, (socket, id_))
 
-    def forget(self, socket: object, id_: str) -> None:
+    def forget(self, owner: str, socket: object, id_: str) -> None:
         """Drop a response."""
-        if end := self._recent.pop((socket, id_), None):
-            self._bytes -= len(end.conversation)
+        self._recent.drop(owner, (socket, id_))
 
-    def forget_all(self, socket: object) -> None:
+    def forget_all(self, owner: str, socket: object) -> None:
         """Drop all responses of a connection."""
-        for other, id_ in list(self._recent):
-            if other is socket:
-                self.forget(socket, id_)
+        for key in self._recent.keys(owner):
+            if key[0] is socket:
+                self._recent.drop(owner, key)
 
     async def close(self, timeout: float = 0) -> None:
         """End each connection once its active responses have ended, for which it waits `timeout` seconds."""
@@ -174,7 +170,7 @@ class _Connection:
             for each in helpers:
                 each.cancel()
             await asyncio.gather(*helpers, *self._running, return_exceptions=True)
-            self._sockets.forget_all(self)
+            self._sockets.forget_all(self._owner, self)
 
     async def _receive(self) -> None:
         try:
@@ -247,7 +243,7 @@ class _Connection:
                 error = client_error(exc)
                 await self._refuse(error, stream_id)
         if error and error.status != 499 and isinstance(previous := given.get("previous_response_id"), str):
-            self._sockets.forget(self, previous)
+            self._sockets.forget(self._owner, self, previous)
         if isinstance(error, Refusal):
             metrics.security(error.event)
         status = error.status if error else 200
@@ -263,14 +259,14 @@ class _Connection:
         body = {key: value for key, value in given.items() if key not in _OF_THE_SOCKET}
         request = await sized(size, self._read, body)
         generates = read(_Create, given).generate
-        recent = self._sockets.recall(self, request.previous_response_id or "")
+        recent = self._sockets.recall(self._owner, self, request.previous_response_id or "")
         request = replace(request, generates=generates, recent=recent)
         job = await start_job(self._ws, self._hung_up, request)
         if not await unless_gone(self._send_events(job, stream_id), self._hung_up):
             self._jobs.abandon(job)
             return ApiError(499, "The client has hung up.")
         if not job.body["store"] and not job.failure:
-            self._sockets.remember(self, await run_in_threadpool(job.end))
+            self._sockets.remember(self._owner, self, await run_in_threadpool(job.end))
         return job.failure
 
     async def _send_events(self, job: ResponseJob, stream_id: str) -> None:

@@ -16,6 +16,7 @@ from websockets.sync.client import ClientConnection
 
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.api_errors import ApiError
+from agent_tools.gateway.responses import websocket
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from tests.gateway.asking import CODE_TOOL, FUNCTION, KEYS, SLEEP, STOPPED, beside, code, post, stream, until
@@ -72,6 +73,19 @@ def test_a_response_that_is_not_stored_is_continued_on_its_connection_alone(new_
     assert post(gateway, **last, tools=[]).status_code == 401  # without a key
     with connected(gateway) as client:
         assert refused(client, **last) == (400, "previous_response_not_found")
+
+
+def test_responses_of_one_key_make_no_other_lose_its_own(
+    new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "RECENT_BYTES", 10_000)
+    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")}, api_keys=KEYS)
+    with connected(gateway) as client, connected(gateway, KEYS[1]) as greedy:
+        id_ = asked(client, input="a", store=False)[-1]["response"]["id"]
+        ids = [asked(greedy, input="x" * 4_000, store=False)[-1]["response"]["id"] for _ in range(4)]
+        assert asked(client, previous_response_id=id_, store=False)[-1]["type"] == "response.completed"
+        assert refused(greedy, previous_response_id=ids[1], store=False) == (400, "previous_response_not_found")
+        assert asked(greedy, previous_response_id=ids[3], store=False)[-1]["type"] == "response.completed"
 
 
 def test_variables_are_kept_from_response_to_response(new_gateway: NewGateway) -> None:
