@@ -27,7 +27,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agent_tools.bodies.connections import InProgress
-from agent_tools.bodies.json_body import BodyRefused, sized
+from agent_tools.bodies.json_body import BodyRefused, sized, written
 from agent_tools.containers.ids import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
@@ -193,11 +193,12 @@ class _Connection:
             given = await sized(len(body), parsed, body)
             stream_id = read(_Event, given).stream_id
             self._check(given, stream_id, len(body))
+            if given["type"] == "response.steer":
+                await self._count()
+                await self._send(await written(given, _not_steered))
+                return
         except (ApiError, BodyRefused) as exc:
             await self._refuse(client_error(exc))
-            return
-        if given["type"] == "response.steer":
-            await self._send(_not_steered(given))
             return
         self._number, self._bytes = self._number + 1, self._bytes + len(body)
         self._idle.clear()
@@ -207,6 +208,15 @@ class _Connection:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         self._streams[stream_id].append((given, len(body)))
+
+    async def _count(self) -> None:
+        """Count a request of the client's key.
+
+        Raises:
+            ApiError: 401, the key is not accepted any more; 429, there were too many.
+        """
+        await self._services.keys.prepare(key_of(self._ws.headers))
+        self._services.rates.check(self._services.keys.caller(self._ws.headers))
 
     def _check(self, given: JsonObject, stream_id: str, size: int) -> None:
         if self._over:
@@ -253,9 +263,7 @@ class _Connection:
 
     async def _respond(self, given: JsonObject, size: int, stream_id: str) -> ApiError | None:
         """Make a response and send its events; return the error by which it failed, which the client knows then."""
-        services = self._services
-        await services.keys.prepare(key_of(self._ws.headers))
-        services.rates.check(services.keys.caller(self._ws.headers))
+        await self._count()
         body = {key: value for key, value in given.items() if key not in _OF_THE_SOCKET}
         request = await sized(size, self._read, body)
         generates = read(_Create, given).generate
@@ -287,8 +295,9 @@ class _Connection:
         if job.failure and seen <= BEGINNING:
             await self._refuse(job.failure, stream_id)
         else:
-            last = {**job.log.events[-1].value, "sequence_number": seen}
-            await self._send(encoded(last).data, stream_id)
+            last = job.log.events[-1]
+            data = await sized(len(last.data), lambda: encoded({**last.value, "sequence_number": seen}).data)
+            await self._send(data, stream_id)
 
     async def _refuse(self, error: ApiError, stream_id: str = "") -> None:
         shown = {"type": "error", "status": error.status, **error.body}

@@ -121,6 +121,12 @@ async def _use_all_routes(config: GatewayConfig, runtime: Runtime) -> tuple[list
             socket = SocketHere(app)
             socket.ask(await asyncio.to_thread(json.dumps, {**SOCKETS, "input": LONG}))
             await until_true(lambda: app.state.sockets._recent)
+            socket.ask(await asyncio.to_thread(json.dumps, {"type": "response.steer", "input": LONG}))
+            await until_true(lambda: "response.steer.failed" in socket.sent[-1]["text"])
+            socket.ask(
+                await asyncio.to_thread(json.dumps, {**SOCKETS, "model": "cut", "instructions": LONG, "input": "Hi."})
+            )
+            await until_true(lambda: "response.failed" in socket.sent[-1]["text"])
             await socket.leave()
             one = f"/v1/responses/{(await ask('POST', '/v1/responses', {'model': 'm', 'input': LONG}))['id']}"
             await ask("GET", one)
@@ -147,7 +153,8 @@ async def _use_all_routes(config: GatewayConfig, runtime: Runtime) -> tuple[list
 
 
 def test_no_large_json_is_parsed_or_written_in_the_event_loop(process_runtime: Runtime, work_dir: Path) -> None:
-    with ScriptedServer({"m": lambda _: ScriptedReply(text=LONG, piece=50_000)}) as upstream:
+    models = {"m": lambda _: ScriptedReply(LONG, piece=50_000), "cut": lambda _: ScriptedReply("Hi.", cut_after=2)}
+    with ScriptedServer(models) as upstream:
         config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", pool=0)
         codes, large = asyncio.run(_use_all_routes(config, process_runtime))
     assert codes == [200] * 17

@@ -236,6 +236,13 @@ def test_what_is_no_request_is_refused_and_the_connection_goes_on(new_gateway: N
         assert asked(client, stream=True)[-1]["type"] == "response.completed"
 
 
+def test_events_that_steer_count_as_requests(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["One."]}, api_keys=KEYS, max_requests_per_minute=2)
+    with connected(gateway) as client:
+        codes = [asked(client, type="response.steer")[0]["error"]["code"] for _ in range(3)]
+    assert codes == ["steering_not_supported", "steering_not_supported", "rate_limit_exceeded"]
+
+
 def test_a_binary_message_ends_the_connection(new_gateway: NewGateway) -> None:
     with connected(new_gateway({"m": []})) as client:
         client.send(b'{"type": "response.create"}')
