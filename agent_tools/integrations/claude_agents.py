@@ -13,8 +13,8 @@ import logging
 import secrets
 import shlex
 import tempfile
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
@@ -161,11 +161,11 @@ class SessionBox:
         can_mount = False
         with suppress(AgentToolsError):  # what is wrong with the engine is the first call's error
             can_mount = bool(context.allowed_roots) and shared_runtime(cfg.get("engine")).guest().shares_files
-        self._memories = [
-            MemoryFolder(each, each in context.read_only_roots, can_mount) for each in context.allowed_roots
-        ]
-        mounted = [each.volume for each in self._memories if each.volume]
+        self._memories: list[MemoryFolder] = []
         try:
+            for each in context.allowed_roots:
+                self._memories.append(MemoryFolder(each, each in context.read_only_roots, can_mount))
+            mounted = [each.volume for each in self._memories if each.volume]
             self._sandbox = AsyncSandbox({**cfg, "volumes": [*read_volumes(cfg.get("volumes") or ()), *mounted]})
         except BaseException:
             self._forget()
@@ -191,11 +191,7 @@ class SessionBox:
         if self._end:
             self._end.cancel()
         try:
-            try:
-                if missing := await self._pull():  # jobs may have changed something since the last call
-                    _log.warning("%s", missing)
-            except AgentToolsError as exc:
-                _log.warning("Changes in the memory could not be kept: %s", exc)
+            await self._pull_unasked()  # jobs may have changed something since the last call
             await self._sandbox.close()
         finally:
             await to_its_end(self._forget)
@@ -211,34 +207,40 @@ class SessionBox:
         @wraps(method)
         async def call(**given: Any) -> Any:
             try:
-                await self._ready()
-                try:
+                with _in_words(method.__name__, given.get("file_path", "")):
+                    await self._ready()
                     result = await method(**given)
-                except BaseException:  # what it has changed counts, too
-                    with suppress(AgentToolsError):
-                        await self._pull()
-                    raise
+            except ToolError as exc:  # what it has changed counts, too
+                if missing := await self._pull():
+                    raise ToolError(f"{exc}\n\n{missing}") from exc
+                raise
+            except BaseException:
+                await self._pull_unasked()
+                raise
+            else:
                 if missing := await self._pull():
                     raise ToolError(f"{result}\n\n{missing}" if isinstance(result, str) else missing)
-            except OSError as exc:
-                raise ToolError(f"{method.__name__}: {given.get('file_path', '')}: {exc.strerror or exc}") from exc
-            except AgentToolsError as exc:
-                raise ToolError(f"{method.__name__}: {getattr(exc, 'message', '') or exc}") from exc
+                return result
             finally:
                 if self._is_over:  # meanwhile, and then this call may have started the container again
                     await self._sandbox.close()
-            return result
 
         return call
 
     async def _pull(self) -> str:
-        """Copy what code has changed in memories, unless the container has ended: another one would be empty.
+        """Copy what code has changed in memories; return a sentence on what could not be copied, normally ''."""
+        failed = list[str]()
+        for memory in self._memories if self._sandbox.is_alive else ():
+            try:
+                names = await memory.pull()
+            except AgentToolsError as exc:
+                names = str(exc)
+            failed += [f"{memory.root}: {names}"] if names else []
+        return f"Not all changes in the memory could be kept, {'; '.join(failed)}." if failed else ""
 
-        Return a sentence on what could not be copied, normally ''. Raises FileRejected if nothing could.
-        """
-        failed = [(each.root, await each.pull()) for each in self._memories if self._sandbox.is_alive]
-        parts = "; ".join(f"{root}: {names}" for root, names in failed if names)
-        return parts and f"Not all changes in the memory could be kept, {parts}."
+    async def _pull_unasked(self) -> None:
+        if missing := await self._pull():
+            _log.warning("%s", missing)
 
     async def _ready(self) -> None:
         if self._is_over:
@@ -369,6 +371,17 @@ class SessionBox:
         if info.size > most:
             raise InvalidParams(f"{shown} is {info.size} bytes, exceeds {most}-byte limit; read lines by view_range")
         return await self._sandbox.read_file(path, max_bytes=most)
+
+
+@contextmanager
+def _in_words(name: str, path: object) -> Iterator[None]:
+    """Raise ToolError for a failure in a tool of this name, on this path."""
+    try:
+        yield
+    except OSError as exc:
+        raise ToolError(f"{name}: {path}: {exc.strerror or exc}") from exc
+    except AgentToolsError as exc:
+        raise ToolError(f"{name}: {getattr(exc, 'message', '') or exc}") from exc
 
 
 async def _to_mark(shell: AsyncProcess, start: Cursor, mark: str) -> tuple[str, int]:

@@ -31,6 +31,7 @@ from anthropic.lib.tools import ToolError
 
 from agent_tools.errors import AgentToolsError, HostFull
 from agent_tools.integrations.claude_agents import ClaudeWorker, SessionBox
+from agent_tools.machine.owner import Owner
 from agent_tools.machine.private_folder import private_base
 from agent_tools.results.commands import CommandResult
 from tests.integrations.scenario import Death
@@ -445,6 +446,8 @@ def test_memory_stores_survive_as_a_folder(api: Api, worker: Working, tmp_path: 
     big = f"{notes}/big"
     failed, said = s.call("bash", command=f"echo said; head -c 300000 /dev/zero > {big}")
     assert (failed, said.startswith("said\n"), "big" in said) == (True, True, True)
+    failed, said = s.call("bash", command=f"rm {big}; head -c 300000 /dev/zero > {big}; false")
+    assert (failed, said.startswith("exit code 1\n"), "big" in said) == (True, True, True)
     assert s.call("bash", command=f"rm {big}")[0] is False
     assert s.call("bash", command=f"echo late >> {notes}/notes.md; false") == (True, "exit code 1")
     s.end()
@@ -456,6 +459,30 @@ def test_memory_stores_survive_as_a_folder(api: Api, worker: Working, tmp_path: 
     if is_mounted:
         with suppress(OSError):  # as a rule: others have folders there
             top.rmdir()
+
+
+def test_a_store_that_cannot_be_pulled_keeps_no_other(api: Api, worker: Working, tmp_path: Path) -> None:
+    first, second = (f"{name}-{secrets.token_hex(4)}" for name in ("first", "second"))
+    stores = [
+        {
+            "type": "memory_store",
+            "memory_store_id": f"memstore_{name}",
+            "name": name,
+            "access": "read_write",
+            "mount_path": str(tmp_path / name),
+        }
+        for name in (first, second)
+    ]
+    api.memories |= {f"memstore_{name}": {"/a.md": "old\n"} for name in (first, second)}
+    s = api.queue("sesn_1", resources=stores)
+    change = f"cd memory; (cd {first} && seq 4001 | xargs touch); echo new > {second}/a.md"
+    failed, said = s.call("bash", command=change)
+    assert (failed, f"{tmp_path / first}: " in said, "more than 4,000 entries" in said) == (True, True, True)
+    assert said.count("could be kept") == 1
+    assert (tmp_path / second / "a.md").read_text() == "new\n"
+    s.end()
+    assert api.stopped.get(timeout=60) == "work_sesn_1"
+    assert api.memories[f"memstore_{second}"] == {"/a.md": "new\n"}
 
 
 def test_a_session_that_is_stopped_or_lost_ends(api: Api, worker: Working) -> None:
@@ -561,11 +588,19 @@ def test_a_call_that_outlives_its_session_leaves_no_container(tmp_path: Path) ->
 
 
 def test_a_session_that_cannot_be_made_leaves_no_folder(tmp_path: Path) -> None:
-    context: Any = SimpleNamespace(allowed_roots=[tmp_path], read_only_roots=[], workdir=str(tmp_path))
-    before = set(private_base().iterdir())
+    def folders() -> set[Path]:
+        own = Path(tempfile.gettempdir()).glob(f"agent-tools-{Owner.current().token}-*")
+        return {*private_base().iterdir(), *own}
+
+    roots: list[Any] = [Path("/mnt/memory/notes"), tmp_path]
+    before = folders()
+    context: Any = SimpleNamespace(allowed_roots=roots, read_only_roots=[], workdir=str(tmp_path))
     with pytest.raises(AgentToolsError):
         SessionBox(context, {"no_such_option": 1}, [], 60.0)
-    assert set(private_base().iterdir()) == before
+    roots.append("no path")
+    with pytest.raises(AttributeError):
+        SessionBox(context, {}, [], 60.0)
+    assert folders() == before
 
 
 def test_a_container_that_cannot_be_removed_keeps_no_other(api: Api) -> None:
