@@ -48,7 +48,9 @@ class KernelSpec:
         """Return the content of kernel.json."""
         given = [word for name, value in self.options.items() for word in ("--set", f"{name}={json.dumps(value)}")]
         launcher = [*OWN_COMMAND, "jupyter", "kernel", "-f", "{connection_file}"]
-        config = {"work_dir": self.work_dir, "outputs": self.outputs, "options": self.options}
+        config: dict[str, object] = {"work_dir": self.work_dir, "outputs": self.outputs}
+        if self.options:  # else those of the configuration of the process that has the kernel apply
+            config["options"] = self.options
         return {
             "argv": [*launcher, "--work-dir", self.work_dir, "--outputs", self.outputs, *given],
             "display_name": self.title,

@@ -25,6 +25,7 @@ MAX_INDEX, MAX_PARTS = MIB, 10_000
 MAX_PATH = 255  # characters: engines write names of two digests at most
 _NO_INDEX = (RecursionError, TypeError, AttributeError)  # JSON of another shape
 _INDEXES = ("manifest.json", "repositories", "index.json")
+_KEYS = {key.casefold(): key for key in ("RepoTags", "manifests", "annotations")}  # to Go's readers, in any case
 _WHOLE, _TAG = "io.containerd.image.name", "org.opencontainers.image.ref.name"
 _PREFIXES = ("docker.io/library/", "localhost/")
 
@@ -70,7 +71,13 @@ def _parsed(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
     data = file.read(MAX_INDEX + 1) if file else b""
     if len(data) > MAX_INDEX or has_more_parts(data, MAX_PARTS):
         raise ValueError(f"{member.name} is too large")
-    return json.loads(data)
+    return json.loads(data, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key.casefold() for key, _ in pairs}) < len(pairs):
+        raise ValueError("two keys that an engine may take for one")
+    return {_KEYS.get(key.casefold(), key): value for key, value in pairs}
 
 
 def _names(index: Any) -> Iterator[str]:

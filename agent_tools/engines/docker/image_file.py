@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from agent_tools.engines.context import REPOSITORY, tag_for
@@ -14,6 +16,7 @@ from agent_tools.engines.docker.image_origin import origin_of
 from agent_tools.engines.recipe import FLAVOURS, Recipe, RecipeLike
 from agent_tools.errors import EngineError
 from agent_tools.limits import MIB
+from agent_tools.machine.folder import replacing
 from agent_tools.version import __version__
 
 FAST = 1  # gzip level: a third of the size, in a quarter of the usual time
@@ -28,17 +31,17 @@ def save(engine: DockerEngine, path: Path, recipe: RecipeLike = (), progress: Pr
     """
     tag = ensure(engine, recipe, progress)
     progress(f"Saving {tag}")
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    written = 0
-    try:
-        with gzip.open(draft, "wb", compresslevel=FAST) as file:
-            for data in engine.saved_image(tag):
-                file.write(data)
-                if written // EVERY != (written := written + len(data)) // EVERY:
-                    progress(f"Saving {tag}: {written // MIB} MiB")
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+    target, written = path.resolve(), 0
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    with (
+        replacing(target.parent, target.name, (os.getuid(), os.getgid()), 0o644) as draft,
+        gzip.open(draft, "wb", compresslevel=FAST) as file,
+    ):
+        for data in engine.saved_image(tag):
+            file.write(data)
+            if written // EVERY != (written := written + len(data)) // EVERY:
+                progress(f"Saving {tag}: {written // MIB} MiB")
     return tag
 
 
@@ -61,22 +64,32 @@ def load(engine: DockerEngine, path: Path, progress: Progress = lambda _: None) 
                 "Load it with the engine's own command if you trust it."
             )
         file.seek(0)
-        for line in engine.load_image(file):
-            progress(line)
-            if line.startswith("Loaded image: "):
-                tags.append(plain_name(line.removeprefix("Loaded image: ")))
+        try:
+            for line in engine.load_image(file):
+                progress(line)
+                if line.startswith("Loaded image: "):
+                    tags.append(plain_name(line.removeprefix("Loaded image: ")))
+        finally:  # an engine may fail after it has taken some
+            if hidden := sorted(set(tags) - names):
+                found = f"The engine has found {hidden[0]!r:.80} in {path}, which hides that name, and loaded it."
+                lost = "An image that the engine had under that name is lost. Do not use this file."
+                raise EngineError(f"{found} {_removed(engine, tags)} {lost}")
     if not tags:
         raise EngineError(f"{path} has no image with a name: write it with `agent-tools image save`.")
-    if hidden := sorted(set(tags) - names):
-        for tag in tags:
-            engine.remove_image(tag)
-        raise EngineError(
-            f"The engine has found {hidden[0]!r:.80} in {path}, which hides that name. All that it loaded was removed "
-            "again; an image that the engine had under that name is lost. Do not use this file."
-        )
     current = {tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
     for tag in current.intersection(tags):
         if (version := origin_of(engine.image_facts(tag)).version) != __version__:
-            engine.remove_image(tag)
-            raise EngineError(f"{tag} in {path} is not what its name says: its label names version {version}.")
+            wrong = f"{tag} in {path} is not what its name says: its label names version {version}."
+            raise EngineError(f"{wrong} {_removed(engine, [tag])}")
     return tags
+
+
+def _removed(engine: DockerEngine, tags: Iterable[str]) -> str:
+    """Remove images that were loaded; return a sentence on it, with those that the engine keeps."""
+    kept = []
+    for tag in tags:
+        try:
+            engine.remove_image(tag)
+        except EngineError as exc:
+            kept.append(f"{tag} ({exc})")
+    return f"Not all could be removed again: {'; '.join(kept)}." if kept else "It was removed again."

@@ -50,6 +50,9 @@ def indexed(name: str, ref: str = "latest") -> dict[str, Any]:
         ({**manifest("agent-tools:a"), **indexed("docker.io/library/other:1")}, {"agent-tools:a", "other:1"}),
         (indexed("docker.io/library/agent-tools:a", "quay.io/other:1"), {"agent-tools:a", "quay.io/other:1"}),
         ({"./manifest.json": [{"RepoTags": ["other:1"]}]}, {"other:1"}),
+        ({"manifest.json": [{"repotags": ["other:1"]}]}, {"other:1"}),
+        ({"manifest.json": [{"RepoTag\u017f": ["other:1"]}]}, {"other:1"}),
+        ({"index.json": {"Manifests": [{"ANNOTATIONS": {"io.containerd.image.name": "other:1"}}]}}, {"other:1"}),
     ],
 )
 @pytest.mark.parametrize("compression", ["", "gz"])
@@ -72,6 +75,19 @@ def test_every_name_that_an_engine_may_read_is_found(files: dict[str, Any], name
 def test_what_is_no_archive_of_images_is_an_error(data: bytes) -> None:
     with pytest.raises(EngineError, match="not an archive of images"):
         names_in(io.BytesIO(data))
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"manifest.json": [{"RepoTags": ["agent-tools:1"], "repotags": ["python:3"]}]},
+        {"manifest.json": b'[{"RepoTags": ["python:3"], "RepoTags": ["agent-tools:1"]}]'},
+        {"index.json": {"manifests": [], "Manifests": [{"annotations": {"io.containerd.image.name": "python:3"}}]}},
+    ],
+)
+def test_keys_that_an_engine_takes_for_one_are_refused(files: dict[str, Any]) -> None:
+    with pytest.raises(EngineError, match="not an archive of images"):
+        names_in(archive(files))
 
 
 MANIFEST = json.dumps(manifest("agent-tools:a")["manifest.json"]).encode()
@@ -108,8 +124,12 @@ def test_what_follows_the_end_of_an_archive_is_refused() -> None:
 class Loading:
     """As much of an engine as loading needs."""
 
-    def __init__(self, version: str = __version__, hidden: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, version: str = __version__, hidden: tuple[str, ...] = (), used: str = "", failure: str = ""
+    ) -> None:
         self.loaded: list[str] = []
+        self._used = used
+        self._failure = failure
         self._version = version
         self._hidden = hidden
 
@@ -117,11 +137,15 @@ class Loading:
         for name in [*sorted(names_in(file)), *self._hidden]:
             self.loaded.append(name)
             yield f"Loaded image: {name}"
+        if self._failure:
+            raise EngineError(self._failure)
 
     def image_facts(self, tag: str) -> dict[str, Any]:
         return {"Config": {"Labels": {"org.opencontainers.image.version": self._version}}}
 
     def remove_image(self, tag: str) -> None:
+        if tag == self._used:
+            raise EngineError("a container uses it")
         self.loaded = [name for name in self.loaded if name.removeprefix("localhost/") != tag]
 
 
@@ -141,10 +165,23 @@ def test_all_is_removed_again_if_the_engine_finds_a_name_that_was_hidden(tmp_pat
     assert engine.loaded == []
 
 
+@pytest.mark.parametrize("failure", ["", "the disk is full"])
+def test_a_name_that_was_hidden_is_told_also_of_a_file_that_is_in_use_or_was_loaded_in_part(
+    tmp_path: Path, failure: str
+) -> None:
+    path, engine = tmp_path / "a.tar", Loading(hidden=("python:3.13",), used="agent-tools:a", failure=failure)
+    path.write_bytes(archive(manifest("agent-tools:a")).getvalue())
+    with pytest.raises(EngineError, match=r"hides that name.*removed again: agent-tools:a \(a container uses it\)"):
+        image_file.load(cast("Any", engine), path)
+    assert engine.loaded == ["agent-tools:a"]
+
+
 def test_an_image_of_another_version_under_a_current_name_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(archive(manifest("agent-tools:a", CURRENT)).getvalue())
     assert image_file.load(cast("Any", Loading()), path) == sorted(["agent-tools:a", CURRENT])
-    with pytest.raises(EngineError, match="not what its name says"):
-        image_file.load(cast("Any", engine := Loading("0.0.9")), path)
-    assert engine.loaded == ["agent-tools:a"]
+    for used in ("", CURRENT):
+        engine = Loading("0.0.9", used=used)
+        with pytest.raises(EngineError, match="not what its name says"):
+            image_file.load(cast("Any", engine), path)
+        assert sorted(engine.loaded) == sorted(["agent-tools:a", *[used] * bool(used)])
