@@ -1,7 +1,7 @@
 """Save and load a folder and the kernel's variables as a tar, which only these functions read.
 
-    {"op": "save", ..., "variables": false}    {}, content, then {"left_out"}
-    {"op": "save", ..., "variables": seconds}  {"address"}, then content, then {"left_out", "report"}
+    {"op": "save", ..., "variables": false}    {}, content, then {"left_out", "more"}
+    {"op": "save", ..., "variables": seconds}  {"address"}, then content, then {"left_out", "more", "report"}
     {"op": "load", ..., "variables": false}    takes content, then {}
     {"op": "load", ..., "variables": seconds}  {"address"}, then takes content, then {"report"}
 
@@ -11,7 +11,8 @@ come last, so that modules in the folder are there before what refers to them, a
 connects to the abstract socket of the name `address`, within the seconds. A report is null where the kernel broke off.
 
 Code may change the folder while it is saved. A file that has vanished by the time it is read is left out; one that has
-become shorter ends in zeros. A file that cannot be read is left out, and stands in `left_out`: [[name, reason], ...].
+become shorter ends in zeros. A file that cannot be read is left out, and stands in `left_out`: [[name, reason], ...];
+`more` counts those for which there was no room.
 
 A tar that is loaded may be compressed (gzip, bzip2, xz). It is decompressed here, in bounded pieces: tarfile itself
 decompresses all of a piece at once, and copies what is left of it at every read, which is quadratic.
@@ -59,7 +60,7 @@ def save(request: dict[str, Any], content: Content, tell: Tell) -> None:
         with _tar(content) as tar:
             left_out = _add(tar, request["path"])
         content.end()
-        tell({"left_out": left_out})
+        tell(_listed(left_out))
         return
     with KernelLink(request["variables"]) as kernel:
         tell({"address": kernel.address})
@@ -70,7 +71,7 @@ def save(request: dict[str, Any], content: Content, tell: Tell) -> None:
             for number, piece in enumerate(kernel.pieces()):
                 tar.addfile(_member(f".{number:06}", len(piece)), BytesIO(piece))
         content.end()
-        tell({"left_out": left_out, "report": kernel.report()})
+        tell({**_listed(left_out), "report": kernel.report()})
 
 
 def _tar(content: Content) -> tarfile.TarFile:
@@ -95,13 +96,17 @@ def _add(tar: tarfile.TarFile, path: str) -> list[tuple[str, str]]:
             except FileNotFoundError:
                 continue
             except OSError as exc:
-                if len(left_out) < MAX_LEFT_OUT:
-                    left_out.append((name, os.strerror(exc.errno or errno.EIO)))
+                left_out.append((name, os.strerror(exc.errno or errno.EIO)))
                 continue
             waiting += below
-            if member and (plain := _plain(member, root)):
+            plain = member and _plain(member, root)
+            if plain and (file or not plain.isreg()):  # by now it may be a file, which was not opened
                 tar.addfile(plain, file)
     return left_out
+
+
+def _listed(left_out: list[tuple[str, str]]) -> dict[str, Any]:
+    return {"left_out": left_out[:MAX_LEFT_OUT], "more": max(0, len(left_out) - MAX_LEFT_OUT)}
 
 
 def _entry(

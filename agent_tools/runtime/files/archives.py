@@ -154,11 +154,12 @@ def warn_of_left_out(head: Head) -> None:
     Raises:
         ValueError: it is malformed, or names too many.
     """
-    left_out = head.get("left_out", [])
-    if not isinstance(left_out, list) or len(left_out) > MAX_LEFT_OUT:
+    left_out, more = head.get("left_out", []), head.get("more", 0)
+    if not isinstance(left_out, list) or len(left_out) > MAX_LEFT_OUT or type(more) is not int or more < 0:
         raise ValueError("a malformed list of files")
     if left_out:
         named = ", ".join(f"{each.name} ({each.reason})" for each in map(_missing, left_out))
+        named += f" and {more:,} more" if more else ""
         log.warning("Not in the archive, since the sandbox cannot read them: %s", named)
 
 

@@ -14,16 +14,19 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent_tools.errors import InvalidParams
+from agent_tools.guest.files import archive
 from agent_tools.limits import Limits
 from agent_tools.runtime.files.archives import Archives, opened
 from agent_tools.runtime.files.file_conversation import Conversation
 from agent_tools.runtime.files.guest_files import GuestFiles
 from tests.fuzz.targets.loaded_archives import load, tar
 from tests.skills import skill_folder
+from tests.unit.runtime.files.file_server import AS_USER
 
 SERVER = """
 import sys
@@ -40,7 +43,7 @@ def files(tmp_path: Path) -> Iterator[GuestFiles]:
     def connect(max_parts: int) -> Conversation:
         ours, theirs = socket.socketpair()
         with theirs:
-            argv = [sys.executable, "-c", SERVER, str(theirs.fileno()), str(tmp_path)]
+            argv = [*AS_USER, sys.executable, "-c", SERVER, str(theirs.fileno()), str(tmp_path)]
             servers.append(subprocess.Popen(argv, pass_fds=[theirs.fileno()]))
         return Conversation(ours, max_parts)
 
@@ -134,6 +137,35 @@ def test_files_that_vanish_or_shrink_while_they_are_saved_spoil_no_archive(files
         content = tar.extractfile("./a")
         assert content
         assert content.read().strip(b"a").strip(b"\0") == b""
+
+
+def test_of_many_files_that_cannot_be_read_the_number_is_logged(
+    files: GuestFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(1_025):
+        (tmp_path / f"{number}").touch(mode=0)
+    b"".join(Archives(files, Limits()).save(".", 2**30))
+    (record,) = caplog.records
+    assert record.getMessage().count("Permission denied") == 20
+    assert record.getMessage().endswith("(Permission denied) and 1,005 more")
+
+
+def test_an_entry_that_becomes_a_file_while_it_is_saved_spoils_no_archive(tmp_path: Path) -> None:
+    class Late(tarfile.TarFile):
+        def gettarinfo(self, name: Any = None, arcname: str | None = None, fileobj: Any = None) -> tarfile.TarInfo:
+            if arcname == "./a":
+                (tmp_path / "a").unlink()
+                (tmp_path / "a").write_bytes(b"a" * 700)
+            return super().gettarinfo(name, arcname, fileobj)
+
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").write_bytes(b"b")
+    saved = io.BytesIO()
+    with Late.open(fileobj=saved, mode="w") as tar:
+        assert archive._add(tar, str(tmp_path)) == []
+    saved.seek(0)
+    with tarfile.open(fileobj=saved) as tar:
+        assert tar.getnames() == [".", "./b"]
 
 
 def evil() -> bytes:

@@ -76,6 +76,12 @@ def test_what_is_no_list_of_files_is_refused(left_out: object) -> None:
         warn_of_left_out({"left_out": left_out})
 
 
+@pytest.mark.parametrize("more", [-1, 1.0, True, "1", None])
+def test_what_is_no_number_of_files_is_refused(more: object) -> None:
+    with pytest.raises(ValueError, match="malformed"):
+        warn_of_left_out({"left_out": [["a", "b"]], "more": more})
+
+
 def test_names_and_reasons_are_cut_and_cannot_move_a_cursor() -> None:
     report = read_report({"report": {"kept": ["\x1b[2Jx\n\u202e"], "missing": [["y", "z" * 10_000]]}}, Limits())
     assert report.kept[0].isprintable()
