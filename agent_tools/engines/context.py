@@ -118,8 +118,13 @@ def tag_for(recipe: RecipeLike = ()) -> str:
 
 @functools.lru_cache(maxsize=128)
 def _tag(recipe: Recipe) -> str:
+    return tag_of(context_files(recipe))
+
+
+def tag_of(files: Mapping[str, bytes]) -> str:
+    """Return the tag of the image that a build context makes."""
     digest = hashlib.sha256()
-    for name, content in sorted(context_files(recipe).items()):
+    for name, content in sorted(files.items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return f"{REPOSITORY}:{digest.hexdigest()[:16]}"
 

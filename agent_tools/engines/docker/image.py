@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from agent_tools import settings
-from agent_tools.engines.context import context_files, packed_context, tag_for
+from agent_tools.engines.context import context_files, packed_context, tag_for, tag_of
 from agent_tools.engines.docker.address import environment
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image_origin import origin_on
@@ -132,7 +132,12 @@ def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = la
 
 
 def _run(engine: DockerEngine, recipe: Recipe, arguments: Mapping[str, str], progress: Progress) -> None:
-    run_build(engine, packed_context(context_files(recipe)), tag_for(recipe), arguments, progress)
+    files, tag = context_files(recipe), tag_for(recipe)
+    if tag_of(files) != tag:
+        raise ImageBuildError(
+            f"{tag} cannot be built: agent_tools was changed here since this process began. Restart it."
+        )
+    run_build(engine, packed_context(files), tag, arguments, progress)
 
 
 def run_build(

@@ -269,6 +269,18 @@ def test_another_stack_makes_another_tag_for_the_same_packages() -> None:
     assert {name for name in on_lean if on_lean[name] != on_newest[name]} == {"below"}
 
 
+def test_another_installation_is_not_built_under_the_tag_of_the_one_that_began(
+    engine: FolderEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.add(REGISTRY_BASE)
+    tag_for()
+    changed = {**context_files(), "Dockerfile": b"FROM other"}
+    monkeypatch.setattr(image, "context_files", lambda _: changed)
+    with pytest.raises(ImageBuildError, match="was changed here since this process began"):
+        image.build(engine)  # type: ignore[arg-type]
+    assert not engine.has_image(tag_for())
+
+
 def test_the_index_of_the_machine_is_passed_to_the_build(engine: FolderEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, str] = {}
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
