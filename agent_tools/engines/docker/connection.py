@@ -84,9 +84,8 @@ class DockerConnection:
     def __init__(self, timeout: int) -> None:
         self._timeout = timeout
         self._lock = threading.Lock()
-        self._client: docker.DockerClient | None = None
+        self._held: tuple[int, docker.DockerClient] | None = None  # the client, and the process that made it
         self._patient_client: docker.DockerClient | None = None
-        self._client_pid = 0
         self._environ: Mapping[str, str] = {}
         self._engine: EngineName = "Docker"
 
@@ -121,16 +120,17 @@ class DockerConnection:
 
     def _connected(self) -> docker.DockerClient:
         """Return the client of this process. Threads without one each ask the engine: none waits for another's wait."""
-        client = self._client
-        if client and self._client_pid == os.getpid():
-            return client
+        held = self._held
+        if held and held[0] == os.getpid():
+            return held[1]
         client = self._connect()
         with self._lock:
-            if self._client is None or self._client_pid != os.getpid():
-                self._client, self._patient_client, self._client_pid = client, None, os.getpid()
-            elif client is not self._client:
+            held = self._held
+            if held and held[0] == os.getpid():
                 client.close()
-            return self._client
+                return held[1]
+            self._held, self._patient_client = (os.getpid(), client), None
+            return client
 
     def _connect(self) -> docker.DockerClient:
         self._environ = environment()

@@ -231,13 +231,13 @@ class NodeServer:
             if self._is_retired:
                 raise HostFull("The node ends, since it was idle. Try again.")
             self._taken += 1
-        try:
             self.used_at = time.monotonic()
+        try:
             yield
         finally:
             with self._lock:
                 self._taken -= 1
-            self.used_at = time.monotonic()
+                self.used_at = time.monotonic()
 
 
 def _awaited(caller: ssl.SSLSocket, work: Callable[[], Any], undo: Callable[[Any], object] = lambda _: None) -> Any:

@@ -138,6 +138,24 @@ def test_a_node_that_ends_since_it_was_idle_takes_no_sandbox_with_it(new: Callab
         engine.start(SPEC)
 
 
+def test_a_node_is_not_idle_when_a_sandbox_that_lived_long_has_just_ended(new: Callable[..., NodeServer]) -> None:
+    node, lock, retired = new("a"), threading.Lock(), list[bool]()
+
+    class Lock:
+        def __enter__(self) -> None:
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+            node._lock = lock
+            retired.append(node.retire(500.0))
+
+    with node._slot():
+        node.used_at -= 1_000.0
+        node._lock = Lock()  # type: ignore[assignment]
+    assert retired == [False]
+
+
 @pytest.mark.parametrize(
     "message",
     [b"\xff\xff\xff\xff", b"\0\0\0\2[]", b"\0\0\0\1{", struct.pack(">I", 200_000) + b"[" * 200_000],
