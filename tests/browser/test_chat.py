@@ -177,6 +177,9 @@ def test_what_is_typed_before_the_page_is_ready_is_asked(visit: NewVisit) -> Non
     expect(here.page.locator(".question")).to_have_text("Early.")
     expect(here.page.get_by_label("Python code")).to_have_value("early = 1")
     expect(here.page.locator("#coloured")).to_have_text("early = 1")
+    here.page.unroute_all()
+    here.reload()
+    expect(here.page.get_by_label("Python code")).to_have_value("early = 1")
 
 
 def test_a_question_waits_for_the_conversation_that_it_belongs_to(visit: NewVisit) -> None:

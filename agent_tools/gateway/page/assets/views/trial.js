@@ -49,7 +49,9 @@ export class Trial {
     this.#place = place;
     const changed = (code) => keep("code", code);
     this.#editor = new Editor($("code"), $("coloured"), { run: () => this.run(), changed });
-    this.#editor.code = this.#editor.code || kept("code", EXAMPLES.Figure); // typed before the page was ready
+    const typed = this.#editor.code; // before the page was ready
+    if (typed) changed(typed);
+    this.#editor.code = typed || kept("code", EXAMPLES.Figure);
     for (const [name, code] of Object.entries(EXAMPLES)) {
       $("examples").append(button(".example", name, () => changed((this.#editor.code = code))));
     }
