@@ -31,6 +31,8 @@ _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str |
     containers.ContainerExists: (409, "container_exists", "name"),
     containers.FileNotWritten: (400, None, "file"),
 }
+_PASSING = (containers.TooManyContainers, containers.NoSandbox)
+RETRY_AFTER = "5"  # seconds
 _MAYBE_A_KEY = re.compile(r"\S*\*\S*|[\w-]{24,}")
 _log = logging.getLogger(__name__)
 
@@ -49,7 +51,8 @@ def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
             return ApiError(exc.status_code, exc.detail, code=exc.code, param=exc.param)
         case containers.ContainersError():
             status, code, param = _CONTAINERS[type(exc)]
-            return ApiError(status, exc.message, code=code, param=param)
+            headers = {"Retry-After": RETRY_AFTER} if isinstance(exc, _PASSING) else None
+            return ApiError(status, exc.message, code=code, param=param, headers=headers)
         case ModelError():
             return _model_error(exc, is_clients_key)
         case AgentToolsError():

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.containers.failures import ContainerExists, ContainerExpired, ContainersError, KeyRevoked, RowsAway
+from agent_tools.containers.failures import (
+    ContainerExists,
+    ContainerExpired,
+    ContainersError,
+    KeyRevoked,
+    NoSandbox,
+    RowsAway,
+    TooManyContainers,
+)
 from agent_tools.errors import EngineUnavailable, KernelDied, ModelError, ToolServiceError
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.requests.api_errors import ApiError
@@ -54,3 +62,4 @@ def test_every_failure_of_containers_has_its_error(kind: type[ContainersError]) 
     assert 400 <= error.status < 600
     assert error.message == failure.message
     assert has_own_words or "some words" in error.message
+    assert ("Retry-After" in error.headers) == (kind in (TooManyContainers, NoSandbox))

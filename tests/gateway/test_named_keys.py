@@ -93,8 +93,10 @@ def test_a_key_has_limits_of_its_own(new_gateway: NewGateway) -> None:
         gateway.client(usual).containers.create(name=name)
     assert "3 containers" in refused(lambda: gateway.client(usual).containers.create(name="d"))[2]
     named.limit("small", KeyLimits(max_containers=2))
+    named.limit("usual", KeyLimits(max_containers=0))  # none, not any number
     named.read_into(gateway.services.keys)
     assert gateway.client(small).containers.create(name="b").id
+    assert refused(lambda: gateway.client(usual).containers.create(name="d"))[0] == 429
 
 
 def test_a_key_may_send_so_many_requests_in_a_minute(new_gateway: NewGateway) -> None:
