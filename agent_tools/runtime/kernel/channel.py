@@ -1,7 +1,7 @@
 """One kernel's messages and the lifeline's reports, read as one sequence of events.
 
 The socket is non-blocking. The sizes of every message are checked before it is stored (guest/wire/messages.py), and a
-request that the kernel leaves unread for SEND_SECONDS closes the channel.
+request of which the kernel reads nothing for SEND_SECONDS, or less than SLOWEST, closes the channel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.text import neutralise
 
 CHUNK_BYTES = 64 * 1024
-SEND_SECONDS = 1.0  # seconds that a kernel may leave a request unread
+SEND_SECONDS = 1.0  # seconds for which a kernel may read nothing of a request
+SLOWEST = MIB // 2  # bytes of a request that it must read in a second, on the average
 LAST_BYTES = 4 * MIB  # bytes that a kernel may have sent before its reported end: more than can be in transit
 LAST_SECONDS = 0.5  # seconds that they may be in transit over stdio
 MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop sending
@@ -135,10 +136,13 @@ class KernelChannel:
     def send(self, data: bytes) -> None:
         """Send all the bytes; if the kernel is gone or does not read, a later read sees the channel as closed."""
         deadline = time.monotonic() + SEND_SECONDS
+        last = deadline + len(data) / SLOWEST
         view = memoryview(data)
         with contextlib.suppress(OSError):
             while view and self._is_open:
-                view = view[self._write(view) :]
+                if sent := self._write(view):
+                    view = view[sent:]
+                    deadline = min(last, time.monotonic() + SEND_SECONDS)
                 if view and not await_room(self._socket.fileno(), deadline - time.monotonic()):
                     self._hang_up()
                     return

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.errors import InvalidParams
-from agent_tools.sandbox.passed_variables import assignments
+from agent_tools.sandbox.passed_variables import MAX_BYTES, assignments
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -27,6 +27,20 @@ def test_they_are_there_as_they_were(variables: dict[str, object]) -> None:
 def test_what_cannot_be_one_is_refused_by_name(variables: dict[str, object]) -> None:
     with pytest.raises(InvalidParams):
         assignments(variables)
+
+
+def test_a_name_is_set_as_python_reads_it() -> None:
+    names: dict[str, object] = {}
+    exec(f"{assignments({'ﬁ': 1})}\nfound = ﬁ", names)
+    assert names["found"] == 1
+    with pytest.raises(InvalidParams):
+        assignments({"ｉｆ": 1})
+
+
+def test_variables_too_large_for_a_request_are_refused() -> None:
+    assert len(assignments({"x": "a" * (MAX_BYTES - 100)})) > MAX_BYTES - 100
+    with pytest.raises(InvalidParams, match="write_file"):
+        assignments({"x": "a" * (MAX_BYTES - 100), "y": "\\" * 100})
 
 
 def test_a_name_that_is_code_runs_nothing() -> None:

@@ -635,6 +635,22 @@ def test_a_kernel_that_does_not_read_is_seen_as_closed(rig: Rig, monkeypatch: py
     assert rig.events(1) == [Disconnected()]
 
 
+def test_a_kernel_that_reads_slowly_gets_a_long_request(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "SEND_SECONDS", 1.0)
+    pieces: list[bytes] = []
+
+    def read() -> None:
+        while sum(map(len, pieces)) < 5 * MIB and (piece := rig.kernel.recv(CHUNK_BYTES)):
+            pieces.append(piece)
+            time.sleep(0.02)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    rig.channel.send_execute("x" * 5 * MIB, 1.0)
+    reader.join()
+    assert sum(map(len, pieces)) >= 5 * MIB
+
+
 def test_a_kernel_that_reads_a_little_now_and_then_is_not_waited_for(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel_module, "SEND_SECONDS", 0.3)
     is_over = threading.Event()
