@@ -158,7 +158,8 @@ class Sandbox(metaclass=OtherNames):
                 `Notice` names the text that was left out. Text that can be read in several ways is an `Error` and does
                 not run.
             timeout: seconds it may run; None for the sandbox's default. The call returns within `timeout` + 3 s.
-            variables: names and JSON values to set before the code runs, which may take `timeout`, too.
+            variables: names and JSON values to set before the code runs, in at most `timeout` seconds of
+                their own; at most 16 MiB.
             on_output: function called with each output while the code runs, in this thread.
             cancelled: an event; to end the run, set it and call `cancel`.
 
@@ -312,11 +313,12 @@ class Sandbox(metaclass=OtherNames):
         request = replace(request, stdin=given_bytes(stdin, "stdin"), timeout=seconds, terminal=terminal)
         run = self.options.audit.command(script or command)
         try:
-            process = self._opening.session().commands.start(request)
+            session = self._opening.session()
+            process = session.commands.start(request)
         except BaseException:
             run.end("refused")
             raise
-        process.when_over(partial(run.end_command, process.result))
+        process.when_over(lambda: session.behind(partial(run.end_command, process.result)))  # a log may keep it waiting
         return process
 
     # -- files --------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ NOT_RUN = Error("KeyboardInterrupt", "the code was cancelled before it ran", "")
 class Session:
     """Opened by a Runtime. Any thread may call any method; callers run code one at a time.
 
-    `Sandbox` documents the methods and their errors. `behind` does work that `close` need not wait for; `start` returns
+    `Sandbox` documents the methods and their errors. `behind` does work that nothing need wait for; `start` returns
     a sandbox, made now or ahead.
     """
 
@@ -46,7 +46,7 @@ class Session:
     ) -> None:
         self.recovery = KernelRecovery(engine, spec, start)
         self.variables = SessionVariables(self.recovery, self.between_runs, lambda: self.files)
-        self._behind = behind
+        self.behind = behind
         self._owner_pid = os.getpid()
         self._lock = RunLock()
         self._current: threading.Event | None = None
@@ -233,7 +233,7 @@ class Session:
         if self._lock.acquire_now():
             try:
                 if self._sandbox:
-                    self._sandbox.end(self._behind)
+                    self._sandbox.end(self.behind)
             finally:
                 self._unlock()
         elif sandbox := self._sandbox:  # the caller that has the lock releases the rest
@@ -384,8 +384,8 @@ class RunRecord:
 class BranchSession(Session):
     """The session of a branch: one kernel of a sandbox that another session owns. A branch is not replaced."""
 
-    def __init__(self, engine: Engine, branch: KernelBranch) -> None:
-        super().__init__(engine, branch.spec, start=_BranchFactory(branch))
+    def __init__(self, parent: Session, branch: KernelBranch) -> None:
+        super().__init__(parent.recovery.engine, branch.spec, parent.behind, _BranchFactory(branch))
         self._branch = branch
         self.open()
         branch.siblings.add(self)
@@ -408,7 +408,7 @@ class BranchSession(Session):
 
 def fork(session: Session) -> BranchSession:
     """Return a new session that continues from the present state of another one. Errors as for `Sandbox.fork`."""
-    return BranchSession(session.recovery.engine, session.variables.branch())
+    return BranchSession(session, session.variables.branch())
 
 
 class _BranchFactory:

@@ -243,6 +243,22 @@ def test_a_run_that_its_caller_cancels_is_audited_as_cancelled(process_runtime: 
     assert {line["error"] for line in ends} == {"KeyboardInterrupt"}
 
 
+def test_a_log_that_keeps_its_writer_waiting_delays_no_other_command(process_runtime: Runtime) -> None:
+    waits, goes_on = threading.Event(), threading.Event()
+
+    def ended(_: RunEnd) -> None:
+        waits.set()
+        goes_on.wait()
+
+    with Sandbox(runtime=process_runtime, audit=AuditLog(ended=ended)) as sandbox:
+        try:
+            sandbox.start_command("true")
+            assert waits.wait(20)
+            assert sandbox.start_command("echo 1").wait(20).stdout == b"1\n"
+        finally:
+            goes_on.set()
+
+
 def test_a_script_is_audited_instead_of_the_command_that_starts_it(process_runtime: Runtime, tmp_path: Path) -> None:
     path = tmp_path / "audit"
     with Sandbox(runtime=process_runtime, audit=path) as sandbox:
