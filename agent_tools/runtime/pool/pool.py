@@ -34,7 +34,7 @@ Miss = Literal["empty", "failed", "folder", "ended"]
 that were ready had ended."""
 
 WARM_UP = "__import__('sandbox').warm_up()"
-SETTLE_SECONDS = 0.05  # seconds before the next one is made, so that the session of the last one has its first result
+SETTLE_SECONDS = 0.25  # seconds after a take before one is made, so that the session has its first result, a figure too
 
 _log = logging.getLogger("agent_tools.pool")
 RETRY_SECONDS = 60.0
@@ -105,6 +105,7 @@ class Pool:
         self._ready: deque[ReadySandbox] = deque()
         self._later: deque[Callable[[], None]] = deque()  # removals that need not delay a session
         self._asked_at = clock()
+        self._taken_at = -float("inf")
         self._failed_at = -float("inf")
         self._is_closed = False
         self._changed = threading.Condition()
@@ -142,7 +143,7 @@ class Pool:
         """
         outcome = self._taken(spec, quota)
         with self._changed:
-            self._asked_at = self._clock()
+            self._asked_at = self._taken_at = self._clock()
             self.takes[outcome if isinstance(outcome, str) else "hit"] += 1
             self._changed.notify_all()
         return None if isinstance(outcome, str) else outcome
@@ -222,7 +223,7 @@ class Pool:
                 if self._is_closed:
                     return
                 self._put_off_old()
-                self._changed.wait_for(lambda: self._is_closed, SETTLE_SECONDS)
+                self._changed.wait_for(lambda: self._is_closed, self._taken_at + SETTLE_SECONDS - self._clock())
             self._do_later()
             if self._make_at() <= self._clock() and not self._is_closed:
                 self._make_one()

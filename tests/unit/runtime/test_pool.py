@@ -113,6 +113,16 @@ def test_so_many_are_kept_ready_one_made_after_the_other(pool: Pool, maker: Make
     assert (len(maker.made), maker.most_at_once) == (3, 1)
 
 
+def test_only_what_follows_a_take_waits_for_that_session_to_settle(
+    pool: Pool, maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_tools.runtime.pool.pool.SETTLE_SECONDS", 1e6)
+    pool.keep(2)
+    assert pool.wait(ENOUGH) == 2
+    take(pool)
+    assert pool.wait(0.2) == 1
+
+
 def test_the_oldest_is_taken_and_another_made(pool: Pool, maker: Maker) -> None:
     pool.keep(2)
     pool.wait(ENOUGH)
