@@ -61,19 +61,23 @@ class GuestIds:
         self._owner_of = owner_of
         self._lock = threading.Lock()
         self._folders: dict[int, Path] = {}
+        self._uids: dict[Path, int] = {}  # the newest of each folder in `_folders`
 
     def of(self, folder: Path) -> int:
         """Return the uid for a folder, which need not exist yet."""
         folder = Path(os.path.abspath(os.path.expanduser(folder)))
         with self._lock:
             uid = next((uid for uid in self._candidates(folder) if self._is_free(uid, folder)), GUEST_UIDS[0])
-            self._folders[uid] = folder
+            former = self._folders.get(uid)
+            if former and self._uids.get(former) == uid:
+                del self._uids[former]
+            self._folders[uid], self._uids[folder] = folder, uid
         return uid
 
     def _candidates(self, folder: Path) -> Iterator[int]:
         """Yield the folder's owner, its earlier uid, then others; the first is shared if none is free."""
         yield self._owner_of(folder)
-        yield from [uid for uid, known in self._folders.items() if known == folder]
+        yield self._uids.get(folder, -1)
         yield from (self._pick() for _ in range(_TRIES))
 
     def _is_free(self, uid: int, folder: Path) -> bool:

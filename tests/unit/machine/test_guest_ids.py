@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -40,6 +42,25 @@ def test_the_uids_fit_into_a_user_namespace() -> None:
 def test_a_folder_has_the_same_uid_each_time_it_is_asked_for() -> None:
     found = ids({}, [ONE, TWO])
     assert [found.of(A), found.of(A)] == [ONE, ONE]
+
+
+def test_a_folder_is_compared_with_few_others() -> None:
+    compared = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal compared
+        compared += event == "call" and frame.f_code.co_name == "__eq__"
+
+    found = ids({}, GUEST_UIDS)
+    for number in range(1000):
+        found.of(Path("/srv") / str(number))
+    sys.setprofile(note)
+    try:
+        assert found.of(Path("/srv/7")) == GUEST_UIDS[7]
+        assert found.of(A) == GUEST_UIDS[1000]
+    finally:
+        sys.setprofile(None)
+    assert compared < 10
 
 
 def test_a_folder_keeps_the_uid_it_has() -> None:
