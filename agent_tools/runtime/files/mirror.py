@@ -13,7 +13,7 @@ import itertools
 import posixpath
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,8 +26,16 @@ from agent_tools.runtime.files.guest_files import FileServiceError, GuestFiles, 
 
 WORK_DIR = "."  # as the guest knows it
 MAX_NAME = 4096  # characters of a relative name
+MAX_PART = 255  # characters of a part of it: Linux allows as many bytes
 SHOWN_NAMES = 5  # names listed of files that could not be fetched
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_OF_ONE_NAME = frozenset(
+    (
+        *(errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY),
+        *(errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ),
+    )
+)
+"""Errors of the host for one name, beside which other files can be written."""
 T = TypeVar("T")
 
 
@@ -156,7 +164,7 @@ class Mirror:
         talk.send_head({"op": "read", "path": self._there_at(name), "offset": 0, "most": most + 1})
         try:
             check(talk.read_head(), name)
-            self._here[name] = folder.replace(self._path, name, content(talk, most, name), self._owner)
+            self._here[name] = self._written(name, content(talk, most, name))
         except FileServiceError as exc:
             if exc.error.errno == errno.ENOENT:  # it has been deleted since
                 return ""
@@ -165,6 +173,17 @@ class Mirror:
         self._there[name] = facts
         self._may_fetch -= self._here[name][0]
         return ""
+
+    def _written(self, name: str, chunks: Iterator[bytes]) -> Facts:
+        """Write a file here; raise FileServiceError if none can have this name, after its content was read."""
+        try:
+            return folder.replace(self._path, name, chunks, self._owner)
+        except OSError as exc:
+            if exc.errno not in _OF_ONE_NAME:
+                raise
+            for _ in chunks:
+                pass
+            raise FileServiceError(OSError(exc.errno, f"{exc.strerror}, on the host", name)) from exc
 
     def _list(self, talk: Conversation) -> tuple[Snapshot, int]:
         """Return the files there, and how many entries could not be read, among them folders with files."""
@@ -224,11 +243,12 @@ def _facts(values: object) -> Facts:
 
 
 def _folders_of(names: Iterable[str]) -> int:
-    """Count the folders that files of these names lie in."""
+    """Count the folders that files of these names lie in. Raises ValueError: a file lies in a file."""
     count, before = 0, list[str]()
-    for name in sorted(
-        names, key=lambda name: name.replace("/", "\0")
-    ):  # so that those of one folder follow each other
+    ordered = sorted(names, key=lambda name: name.replace("/", "\0"))  # so that those of one folder follow each other
+    if any(name.startswith(f"{file}/") for file, name in itertools.pairwise(ordered)):
+        raise ValueError("a file in a file")
+    for name in ordered:
         folders = name.split("/")[:-1]
         shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(folders, before))
         count += len(folders) - sum(1 for _ in shared)
@@ -246,7 +266,7 @@ def is_plain_name(name: object) -> bool:
         return False
     if name.count("/") > folder.MAX_DEPTH:  # the guest lists none that are deeper, nor are they here
         return False
-    return all(part not in ("", ".", "..") for part in name.split("/"))
+    return all(part not in ("", ".", "..") and len(part) <= MAX_PART for part in name.split("/"))
 
 
 def _whole(value: object, most: int) -> int:

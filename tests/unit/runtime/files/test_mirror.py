@@ -171,6 +171,25 @@ def test_a_file_and_a_folder_may_change_places(pair: Pair) -> None:
     assert content(pair.here) == {"a": b"5", "b/y": b"6"}
 
 
+def test_a_file_that_the_host_cannot_write_is_named_and_the_others_come_out(pair: Pair) -> None:
+    write(pair.here, {"kept/in": b"1", "taken": b"2"})
+    (pair.here / "kept" / "link").symlink_to("in")
+    pair.mirror.push()
+    (pair.there / "kept" / "in").unlink()
+    (pair.there / "kept").rmdir()
+    (pair.here / "taken").unlink()
+    (pair.here / "taken").symlink_to("/nowhere")
+    (pair.there / "taken").unlink()
+    write(pair.there, {"a": b"3", "kept": os.urandom(MIB), "taken/x": b"4", "z": b"5"})
+    failed = pair.mirror.pull()
+    assert sorted(failed[:-1].split("), ")) == [
+        "kept (Is a directory, on the host",
+        "taken/x (Not a directory, on the host",
+    ]
+    assert content(pair.here) == {"a": b"3", "z": b"5"}
+    assert pair.mirror.pull() == ""
+
+
 def test_links_fifos_and_names_that_disturb_do_not_come_out(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     (pair.there / "link").symlink_to(tmp_path / "secret")
