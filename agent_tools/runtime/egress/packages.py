@@ -22,6 +22,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
@@ -95,6 +96,7 @@ class PackageCache:
         self._folder = folder
         self._most = most
         self._coming = 0  # bytes of drafts
+        self._lock = threading.Lock()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def find(self, sha256: str) -> Path | None:
@@ -110,10 +112,11 @@ class PackageCache:
         return Draft(self._folder, self._take_room)
 
     def _take_room(self, size: int) -> None:
-        if self._coming + size > self._most:
-            why = f"more than {self._most:,} bytes (max_packages_cache)"
-            raise NotReached(why, f"The files that are being fetched are together {why}.")
-        self._coming += size
+        with self._lock:
+            if self._coming + size > self._most:
+                why = f"more than {self._most:,} bytes (max_packages_cache)"
+                raise NotReached(why, f"The files that are being fetched are together {why}.")
+            self._coming += size
 
     def keep(self, draft: Draft, sha256: str) -> Path:
         """Add a fetched file to the cache if it has this hash.
@@ -125,6 +128,7 @@ class PackageCache:
         if draft.digest.hexdigest() != sha256:
             raise NotReached("a file of another hash", "The file is not the one that the index names.")
         draft.file.flush()
+        os.fsync(draft.file.fileno())  # after a power cut, no file of this name has other bytes
         os.replace(draft.file.name, path)
         self._make_room(path)
         return path
@@ -144,6 +148,15 @@ class PackageCache:
             with contextlib.suppress(OSError):
                 path.unlink()
                 total -= size
+
+
+_caches = WeakValueDictionary[tuple[int, Path, int], PackageCache]()
+
+
+def cache_of(folder: Path, most: int) -> PackageCache:
+    """Return the cache in a folder, the same for all sandboxes of this process, which share its limit."""
+    key = os.getpid(), folder, most
+    return _caches.get(key) or _caches.setdefault(key, PackageCache(folder, most))
 
 
 @dataclass
@@ -207,7 +220,7 @@ class Packages:
     """Answers the requests of one sandbox. Call it only in the loop."""
 
     def __init__(self, folder: Path, policy: NetworkPolicy, loop: EventLoop) -> None:
-        self._cache = PackageCache(folder, int(policy.limits.max_packages_cache))
+        self._cache = cache_of(folder, int(policy.limits.max_packages_cache))
         self._loop = loop
         self._pages = Pages(MAX_KNOWN)
         self._page_turn = asyncio.Lock()

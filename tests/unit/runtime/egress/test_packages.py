@@ -18,7 +18,7 @@ import pytest
 from agent_tools.engines.network import PACKAGE_HOSTS, NetworkPolicy
 from agent_tools.errors import InvalidParams
 from agent_tools.machine.event_loop import join, leave
-from agent_tools.runtime.egress.packages import DRAFT, MAX_PARTS, PackageCache, Page, Pages, read_page
+from agent_tools.runtime.egress.packages import DRAFT, MAX_PARTS, PackageCache, Page, Pages, cache_of, read_page
 from agent_tools.runtime.egress.refusals import NotReached
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
 from tests.unit.runtime.egress.network import Hop, Network, Server, certificate
@@ -266,6 +266,25 @@ def test_files_that_come_are_together_no_larger_than_the_cache(tmp_path: Path) -
         second.write(b"1")
     second.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sandboxes_with_the_same_cache_share_its_limit(tmp_path: Path) -> None:
+    first, second = cache_of(tmp_path, 100), cache_of(tmp_path, 100)
+    with closing(first.begin()) as draft, closing(second.begin()) as other:
+        draft.write(bytes(60))
+        with pytest.raises(NotReached, match="max_packages_cache"):
+            other.write(bytes(60))
+    assert cache_of(tmp_path / "other", 100) is not first
+
+
+def test_a_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda _: synced.append((tmp_path / name).exists()))
+    with closing(PackageCache(tmp_path, 100).begin()) as draft:
+        draft.write(b"1")
+        name = draft.digest.hexdigest()
+        PackageCache(tmp_path, 100).keep(draft, name)
+    assert synced == [False]
 
 
 def test_room_is_made_of_files_that_are_there_and_of_drafts_that_nobody_goes_on_with(tmp_path: Path) -> None:
