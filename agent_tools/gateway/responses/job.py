@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -68,6 +70,7 @@ class ResponseJob(TurnJob):
         self._answers: dict[str, str] = {}  # for the model, by the ids of calls
         self._server_fields: dict[str, str] = {}  # as JSON, by the ids of items
         self._items_of_rounds = 0  # items of the rounds that are over
+        self._ends_at = time.monotonic() + services.config.turn_timeout
         self._container_id: str | None = None
         self._storage = ResponseStorage(services, plan.request, plan.owner, self.id) if plan.request.store else None
         names_servers = bool(plan.decisions or plan.request.tools.remote)
@@ -91,11 +94,28 @@ class ResponseJob(TurnJob):
         with ExitStack() as ending:
             if self._remote:
                 ending.enter_context(self.cancel.ending(self._remote.cancel))
+                ending.enter_context(self._timed(self._remote.cancel))
                 turn = yield from self._with_remote_tools(self._remote)
             if self.plan.request.compact_threshold is not None:
                 yield from self._compact(self.plan.request.compact_threshold)
             messages = answered([*self.plan.instructions, *self._conversation])
-            yield from self._events_of(turn, messages)
+            yield from self._events_of(replace(turn, deadline=self._seconds_left), messages)
+
+    @property
+    def _seconds_left(self) -> float:
+        """The seconds that are left of the response's time limit."""
+        return max(0.0, self._ends_at - time.monotonic())
+
+    @contextmanager
+    def _timed(self, end: Callable[[], object]) -> Iterator[None]:
+        """Call `end` at the response's time limit while this context is open."""
+        timer = threading.Timer(self._seconds_left, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _with_remote_tools(self, remote: RemoteTools) -> Generator[Event, None, ToolLoop]:
         """List the tools of MCP servers and make the calls that were approved; return the turn with these tools."""
@@ -134,7 +154,7 @@ class ResponseJob(TurnJob):
 
     def _summary(self, messages: Sequence[JsonObject]) -> str:
         """Return the model's summary of messages, and count its tokens; '' if it wrote none, or was interrupted."""
-        compactor = Compactor(self.plan.turn.model, self._services.config.turn_timeout)
+        compactor = Compactor(self.plan.turn.model, self._seconds_left)
         summary = compactor.summarised(answered([*self.plan.instructions, *messages]), self.cancel, self._count)
         self._summary_usage = compactor.usage
         self._usage += compactor.usage

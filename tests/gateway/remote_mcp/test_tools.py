@@ -358,6 +358,17 @@ def test_a_call_has_a_time_limit(new_gateway: NewGateway, server: ToolServer) ->
     assert "within 1 seconds" in body["output"][1]["error"]["message"]
 
 
+@pytest.mark.parametrize("approval", ["never", "always"])
+def test_the_time_limit_of_a_response_ends_calls(new_gateway: NewGateway, server: ToolServer, approval: str) -> None:
+    gateway = new_gateway({"m": [calling("wait"), "Late."]}, mcp_servers=(server.entry,), turn_timeout=2.0)
+    tools = [server.tool(require_approval=approval)]
+    body = post(gateway, tools=tools).json()
+    if approval == "always":
+        given = [approving(body["output"][1]["id"])]
+        body = post(gateway, tools=tools, input=given, previous_response_id=body["id"]).json()
+    assert (server.calls, body["error"]["message"]) == (["wait"], "The response exceeded its time limit.")
+
+
 def test_a_response_that_is_cancelled_waits_for_no_server(new_gateway: NewGateway, server: ToolServer) -> None:
     gateway = new_gateway({"m": [calling("wait"), "Never."]}, mcp_servers=(server.entry,))
     begun = post(gateway, tools=[server.tool()], background=True).json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from typing import Any
 
 import httpx
@@ -138,6 +139,20 @@ def test_a_summary_that_fails_changes_nothing(new_gateway: NewGateway) -> None:
     body = post(gateway, context_management=RULE, previous_response_id=first["id"], tools=[]).json()
     assert [item["type"] for item in body["output"]] == ["message"]
     assert told(gateway)[0] == ("user", LONG)
+
+
+def test_the_summary_takes_of_the_time_limit_of_its_response(new_gateway: NewGateway) -> None:
+    pause = threading.Event()
+    replies = iter([ScriptedReply("Ok."), ScriptedReply("It is 42."), ScriptedReply("42.")])
+
+    def slow(_: Any) -> ScriptedReply:
+        pause.wait(1.5)
+        return next(replies)
+
+    gateway = new_gateway({"m": slow}, turn_timeout=2.5)
+    first = post(gateway, input=LONG, tools=[]).json()
+    body = post(gateway, context_management=RULE, previous_response_id=first["id"], tools=[]).json()
+    assert body["error"]["message"] == "The response exceeded its time limit."
 
 
 def test_a_summary_of_many_parts_was_not_made_here() -> None:
