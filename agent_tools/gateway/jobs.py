@@ -213,6 +213,9 @@ class Jobs:
         for job, owner in self._following.items():
             if owner in owners:
                 self.abandon(job)
+        for ticket in self._waiting:
+            if ticket.owner in owners:
+                self._queue.refuse(ticket, revoked())
 
     async def close(self) -> None:
         """Admit no more jobs, wait for active ones within the grace period, then end them. May be called again."""

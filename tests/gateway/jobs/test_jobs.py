@@ -23,6 +23,7 @@ from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import CODE_TOOL, EXECUTE, INCLUDE, SLEEP, code, is_idle, outputs, run, until
 from tests.gateway.conftest import NewGateway
+from tests.gateway.in_loop import until_true
 from tests.gateway.strict import check_stream
 
 ENOUGH = 60.0  # seconds for what takes milliseconds
@@ -142,6 +143,25 @@ def test_an_owner_is_refused_only_while_it_may_not_ask(work_dir: Path) -> None:
             owners.add("me")  # in another group, say
             jobs.leave(await jobs.enter("me", needs_sandbox=False))
             jobs.leave(place)
+            assert dict(jobs._held) == {}
+
+    asyncio.run(story())
+
+
+def test_the_jobs_of_a_revoked_key_that_wait_are_refused_at_once(work_dir: Path) -> None:
+    async def story() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            queue = SandboxQueue(1, 1)
+            jobs = Jobs(GatewayConfig("http://u", data_dir=work_dir), pool, queue)
+            held = queue.enter("another")
+            waiting = {name: asyncio.ensure_future(jobs.enter(name, needs_sandbox=True)) for name in ("me", "you")}
+            await until_true(lambda: queue.waiting == 2)
+            jobs.end_of(frozenset({"me"}))
+            with pytest.raises(ApiError, match="revoked"):
+                await waiting["me"]
+            assert (queue.waiting, jobs.active) == (1, 1)
+            queue.leave(held)
+            jobs.leave(await waiting["you"])
             assert dict(jobs._held) == {}
 
     asyncio.run(story())
