@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from agent_tools.containers.sandbox_queue import SandboxQueue
 from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import KIB
 
@@ -147,19 +148,26 @@ async def in_thread(size: int, work: Callable[..., T], *args: Any) -> T:
     """Do work on JSON of a size in bytes in a thread; large JSON waits for one of `places`."""
     if size <= LARGE:
         return await run_in_threadpool(work, *args)
-    async with places():
+    queue = places()
+    ticket = queue.enter(body_owner.get())
+    await queue.wait(ticket, math.inf)
+    try:
         return await run_in_threadpool(work, *args)
+    finally:
+        queue.leave(ticket)
 
 
-def places() -> asyncio.Semaphore:
+def places() -> SandboxQueue:
     """Return the places for work on large JSON in the running event loop, which limit its memory."""
     found = _places.get(None)
     if found is None:
-        _places.set(found := asyncio.Semaphore(AT_ONCE))
+        _places.set(found := SandboxQueue(AT_ONCE, AT_ONCE))
     return found
 
 
-_places: RunVar[asyncio.Semaphore | None] = RunVar("places")
+body_owner: ContextVar[str] = ContextVar("body_owner", default="")
+"""The owner of the request that is served: owners take turns at the places. Set by who finds the owner."""
+_places: RunVar[SandboxQueue | None] = RunVar("places")
 
 
 def at_most(most: int) -> BeforeValidator:

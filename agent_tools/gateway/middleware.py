@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from agent_tools.bodies.connections import EndingConnection
+from agent_tools.bodies.json_body import body_owner
 from agent_tools.containers.ids import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import ANTHROPIC
@@ -232,6 +233,7 @@ async def _let_in(services: Services, scope: Scope, owned: tuple[str, ...], publ
 
 
 def _set_owner(scope: Scope, caller: AcceptedKey) -> None:
+    body_owner.set(caller.owner)
     scope["owner"], scope["key_name"], scope["for_users"] = caller.owner, caller.name, caller.for_users
     scope["user"], scope["operator"] = caller.user, caller.operator
     if scope["type"] == "websocket" or scope.get("method") == "GET":

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from agent_tools.containers.sandbox_queue import SandboxQueue
@@ -43,6 +44,19 @@ def test_whoever_waits_too_long_is_sent_away(new_gateway: NewGateway) -> None:
     refused = post(gateway)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
     go_on.set()
+
+
+def test_counting_the_tokens_of_an_input_takes_a_place_of_its_key(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.", wait_before=go_on)}, max_responses=1)
+    begun = post(gateway, background=True, tools=[]).json()
+    url, asked = f"{gateway.url}/v1/responses/input_tokens", {"model": "m", "input": "Hi."}
+    refused = httpx.post(url, json=asked)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+    go_on.set()
+    until(lambda: has_ended(gateway, begun["id"]))
+    until(lambda: gateway.app.state.jobs.active == 0)
+    assert [httpx.post(url, json=asked).status_code for _ in range(2)] == [200, 200]
 
 
 KEYS = ("first-key-123", "second-key-123")

@@ -23,6 +23,7 @@ from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import MIB
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
+from tests.gateway.asking import KEYS
 from tests.gateway.conftest import NewGateway
 from tests.gateway.in_loop import LargeJsonHere, SocketHere, serving, until_true
 
@@ -190,13 +191,12 @@ def test_a_response_under_way_is_answered_from_a_thread_and_not_streamed(
 
 async def _beside_large_ones(config: GatewayConfig, runtime: Runtime) -> None:
     async with serving(config, runtime) as (client, _):
-        for _ in range(AT_ONCE):
-            await places().acquire()
+        held = [places().enter("another") for _ in range(AT_ONCE)]
         large = asyncio.ensure_future(client.post("/v1/responses", json={"model": "m", "input": LONG}))
         small = await client.post("/v1/responses", json={"model": "m", "input": "Hi."})
-        await until_true(lambda: places()._waiters)
+        await until_true(lambda: places().waiting)
         assert (small.status_code, large.done()) == (200, False)
-        places().release()
+        places().leave(held[0])
         assert (await large).status_code == 200
 
 
@@ -221,3 +221,30 @@ def test_so_many_large_pieces_are_read_at_once() -> None:
         return most[0]
 
     assert asyncio.run(ten()) == AT_ONCE
+
+
+async def _in_turns(config: GatewayConfig, runtime: Runtime) -> list[str]:
+    async with serving(config, runtime) as (client, _):
+        held = [places().enter("another") for _ in range(AT_ONCE)]
+
+        def ask(key: str) -> asyncio.Task[httpx.Response]:
+            headers = {"authorization": f"Bearer {key}"}
+            return asyncio.ensure_future(
+                client.post("/v1/responses", json={"model": "m", "input": LONG}, headers=headers)
+            )
+
+        asked = [ask(KEYS[0]) for _ in range(3)]
+        await until_true(lambda: places().waiting == 3)
+        asked.append(ask(KEYS[1]))
+        await until_true(lambda: places().waiting == 4)
+        numbers = [len(tickets) for tickets in places()._waiting.values()]
+        assert numbers == [3, 1]  # each in a line of its own, and the lines take turns
+        for ticket in held:
+            places().leave(ticket)
+        return [(await each).status_code for each in asked]
+
+
+def test_the_large_bodies_of_one_key_keep_no_other_key_waiting(process_runtime: Runtime, work_dir: Path) -> None:
+    with ScriptedServer({"m": lambda _: ScriptedReply(text="Ok.")}) as upstream:
+        config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", pool=0, api_keys=KEYS)
+        assert asyncio.run(_in_turns(config, process_runtime)) == [200] * 4
