@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.rows import MemoryRows
+from agent_tools.containers.sweep import failures
 from agent_tools.machine.removal import remove_tree
 from agent_tools.mcp.config import McpConfig
 from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
@@ -43,4 +44,4 @@ async def own_containers(config: McpConfig, runtime: Runtime, *, is_alone: bool)
 async def _sweep(containers: Containers[McpConfig]) -> None:
     while True:
         await anyio.sleep(SWEEP_EVERY)
-        await anyio.to_thread.run_sync(containers.sweep)
+        await anyio.to_thread.run_sync(failures, containers.sweep)

@@ -11,6 +11,7 @@ import anyio.to_thread
 from mcp_types import CallToolResult
 
 from agent_tools.containers.contents import Contents
+from agent_tools.containers.failures import NoSandbox
 from agent_tools.errors import AgentToolsError, EngineError, InvalidParams, ToolServiceError
 from agent_tools.mcp.activities import Activities, Kind, Report
 from agent_tools.mcp.activity import Activity, ActivityPlace, Prepare
@@ -98,7 +99,10 @@ class McpCall:
             if is_ours_to_tell:
                 before = await self._told(earlier)
         activity = begin()
-        activities.begin(kind, activity)
+        try:
+            activities.begin(kind, activity)
+        except NoSandbox as exc:  # what has been taken would be lost
+            return _joined(before, failed(self.reason(exc)))
         await activities.follow(activity, until - anyio.current_time(), self.report)
         if self.takes_tasks and not activity.is_over:
             task = self.services.tasks.add(

@@ -325,6 +325,23 @@ def test_more_runs_at_once_than_may_be_are_refused(converse: Converse) -> None:
     converse(talk, is_alone=False, max_runs=1, answer_within=0.5)
 
 
+def test_what_nobody_waited_for_is_told_also_where_no_more_can_run(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        here = (
+            "import os, time\nprint('here', flush=True)\nwhile not os.path.exists('go'): time.sleep(.01)\nprint('end')"
+        )
+        container = (await run(client, here)).structured_content["container"]
+        await client.call_tool("put_file", {"path": "go", "content": "", "container": container})
+        while (await run(client, FOREVER)).is_error:  # elsewhere, once the code here has ended
+            pass
+        answer = await client.call_tool("run_python", {"code": "1", "container": container})
+        assert answer.is_error
+        assert "end\n" in text_of(answer)
+        assert "try again later" in text_of(answer)
+
+    converse(talk, is_alone=False, max_runs=1, answer_within=0.5)
+
+
 def test_progress_comes_no_more_often_than_it_may(converse: Converse) -> None:
     async def talk(client: Client) -> None:
         told: list[str | None] = []
