@@ -126,14 +126,16 @@ class GatewayMiddleware:
                 stack.enter_context(sockets.place(owner))
 
             scope["authenticate"] = authenticate = partial(_authenticate_socket, services, scope, door, enter)
+            scope["refusal"] = None
             try:
                 if (key := key_of(Headers(scope=scope))) and not await authenticate(key):
-                    await ending.send({"type": "websocket.close"})  # answers 403
+                    await failed(scope["refusal"])(scope, ending.receive, ending.send)
                 else:
                     with suppress(WebSocketDisconnect):  # the client left before it was answered
                         await self._app(scope, ending.receive, ending.send)
             finally:
-                record_request(services, scope, 101 if "owner" in scope else 401, started)
+                refused = scope["refusal"].status if scope["refusal"] else 401
+                record_request(services, scope, 101 if "owner" in scope else refused, started)
 
 
 def failed(exc: Exception, path: str = "", note: Callable[[ApiError], None] = lambda _: None) -> Response:
@@ -183,6 +185,8 @@ async def _authenticate_socket(
 ) -> bool:
     """Set the owner of a WebSocket by its key, for whom it then enters; return False if the client is refused.
 
+    Then `refusal` of the scope is the reason, if it is not the key's kind.
+
     A key may stand in the path; a token may not, since its user does not choose who logs paths on the way. Browsers let
     any page open a WebSocket, so other origins are refused, except with keys of servers.
     """
@@ -191,6 +195,7 @@ async def _authenticate_socket(
         if not in_path:
             await services.keys.prepare(key)
         caller = services.keys.caller(headers, door)
+        scope["key_name"] = caller.name
         if in_path and caller.user:
             return False
         is_foreign = "origin" in headers and urlsplit(headers["origin"]).netloc != headers.get("host")
@@ -201,6 +206,7 @@ async def _authenticate_socket(
     except ApiError as exc:
         if isinstance(exc, Refusal):
             services.metrics.security(exc.event)
+        scope["refusal"] = exc
         return False
     scope["identified"]()
     _set_owner(scope, caller)

@@ -13,6 +13,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from tests.gateway.asking import until
 from tests.gateway.connections import HEALTH, counted
 from tests.recorder import connect as tcp
@@ -139,9 +140,24 @@ def test_sockets_without_an_owner_make_room_for_others(serve: Any) -> None:
         heard(known, "sti2ll")
 
 
+def test_a_socket_over_the_rate_of_its_key_is_told_so(served: Served) -> None:
+    id_, services = served.client().post("/api/terminals").json()["id"], served.gateway.services
+    NamedKeys(services.store).limit("first", KeyLimits(max_requests_per_minute=1))
+    services._read_keys()
+    until(lambda: served.client().post("/api/terminals").status_code == 429)
+    with pytest.raises(InvalidStatus, match="429") as refusal:
+        attached(served, id_, None, Authorization=served.headers()["Authorization"])
+    assert int(refusal.value.response.headers["retry-after"]) > 0
+    assert closed(attached(served, id_, auth(served))) == 4001
+    told = 'agent_tools_requests_total{method="WEBSOCKET",route="attach",status="429"} 1.0'
+    until(lambda: told in services.metrics.text().decode())
+    told = 'agent_tools_requests_total{method="WEBSOCKET",route="none",status="429"} 1.0'
+    assert told in services.metrics.text().decode()
+
+
 def test_a_key_in_the_head_is_asked_before_the_socket_opens(served: Served) -> None:
     id_ = served.client().post("/api/terminals").json()["id"]
-    with pytest.raises(InvalidStatus, match="403"):
+    with pytest.raises(InvalidStatus, match="401"):
         attached(served, id_, None, Authorization="Bearer wrong-key")
     with attached(served, id_, {"type": "auth", "token": ""}, **served.headers()) as socket:
         socket.send(b"exit\n")
