@@ -6,7 +6,6 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -112,7 +111,7 @@ def forget_items(store: Store, response_id: str) -> None:
 
 
 def resolved(
-    store: Store, owner: str, items: Iterable[Mapping[str, Any]], limit: int, path: str = "input"
+    store: Store, owner: str, items: Sequence[Mapping[str, Any]], limit: int, path: str = "input"
 ) -> list[JsonObject]:
     """Return the items, with the stored ones in place of references to them.
 
@@ -122,17 +121,10 @@ def resolved(
     Raises:
         ApiError: 404, a referenced item is not stored, or is another owner's; 413, the limit is exceeded.
     """
-    outputs, found = _Outputs(store, owner, limit), list[JsonObject]()
+    outputs, found = _Outputs(store, owner, limit, map(_id_of_stored, items)), list[JsonObject]()
     for index, item in enumerate(items):
-        param = f"{path}[{index}].id"
-        if _is_reference(item):
-            found.append(outputs.find(item, param))
-        elif _is_code_as_function(item):
-            with suppress(ApiError):  # it is not stored: a function of the client's own
-                item = outputs.find({"id": item["call_id"]}, param)
-            found.append(dict(item))
-        else:
-            found.append(dict(item))
+        find = outputs.find if _is_reference(item) else outputs.get
+        found.append(find(_id_of_stored(item), f"{path}[{index}].id") or dict(item))
     return found
 
 
@@ -148,13 +140,15 @@ def decided(store: Store, owner: str, items: Sequence[Mapping[str, Any]], earlie
     if not any(item.get("type") == RESPONSE for item in said):
         return []
     known, over = {str(item.get("id")): item for item in said if item.get("type") == REQUEST}, executed(said)
-    outputs, found = _Outputs(store, owner, MAX_DECIDED), []
     before = [(replace(decision, is_new=False), path) for decision, path in read_decisions(earlier)]
-    for decision, path in [*before, *read_decisions(items)]:
+    decisions, found = [*before, *read_decisions(items)], []
+    ids = (decision.request_id for decision, _ in decisions if decision.request_id not in known)
+    outputs = _Outputs(store, owner, MAX_DECIDED, ids)
+    for decision, path in decisions:
         id_, param = decision.request_id, f"{path}.approval_request_id"
         if id_ in over:  # its call was made: it allows no other
             continue
-        asked = known.get(id_) or outputs.find({"id": id_}, param)
+        asked = known.get(id_) or outputs.find(id_, param)
         if asked.get("type") != REQUEST:
             raise invalid(f"'{id_[:80]}' is no request for approval.", param, "invalid_value")
         label, name, arguments = (str(asked.get(key) or "") for key in ("server_label", "name", "arguments"))
@@ -209,6 +203,13 @@ def _is_reference(item: Mapping[str, Any]) -> bool:
     return item.get("type") == "item_reference" or (item.get("type") is None and item.keys() <= {"id", "type"})
 
 
+def _id_of_stored(item: Mapping[str, Any]) -> Any:
+    """Return the id of the stored item that an item stands for; None for an item that stands for itself."""
+    if _is_reference(item):
+        return item.get("id")
+    return item["call_id"] if _is_code_as_function(item) else None
+
+
 def _is_code_as_function(item: Mapping[str, Any]) -> bool:
     """Tell a code interpreter's call that a client sends back as a function's, with its item's id (LangChain.js)."""
     is_function = item.get("type") == "function_call" and item.get("name") == "code_interpreter"
@@ -216,31 +217,37 @@ def _is_code_as_function(item: Mapping[str, Any]) -> bool:
 
 
 class _Outputs:
-    """The items of stored responses. Each response is read once, and no more than `limit` bytes come of all."""
+    """The items of `ids` in stored responses. Each response is read once, and at most `limit` bytes come of all."""
 
-    def __init__(self, store: Store, owner: str, limit: int) -> None:
+    def __init__(self, store: Store, owner: str, limit: int, ids: Iterable[Any]) -> None:
         self._store = store
         self._owner = owner
         self._limit = self._left = limit
         self._read: dict[str, dict[str, JsonObject]] = {}
         self._found: dict[str, tuple[JsonObject, int]] = {}  # by id, with its bytes
+        wanted = list(dict.fromkeys(id_ for id_ in ids if isinstance(id_, str)))
+        self._places = {row.id: row.response_id for row in store.get_all(StoredItem, wanted, owner=owner)}
 
-    def find(self, reference: Mapping[str, Any], param: str) -> JsonObject:
-        id_ = reference.get("id")
+    def find(self, id_: Any, param: str) -> JsonObject:
         if not isinstance(id_, str):
             raise missing(param)
-        if id_ in self._found:
-            found, size = self._found[id_]
-            self._spend(size, param)
-            return found
-        place = self._store.get(StoredItem, id_, owner=self._owner)
-        item = self._items(place.response_id, param).get(id_) if place else None
+        item = self.get(id_, param)
         if item is None:
             message = (
                 f"Item with id '{id_[:80]}' not found. Items of responses with 'store' set to false are not stored."
             )
             raise ApiError(404, message, param=param)
-        self._found[id_] = item, len(packed(item))
+        return item
+
+    def get(self, id_: Any, param: str) -> JsonObject | None:
+        if id_ in self._found:
+            found, size = self._found[id_]
+            self._spend(size, param)
+            return found
+        place = self._places.get(id_)
+        item = self._items(place, param).get(id_) if place else None
+        if item is not None:
+            self._found[id_] = item, len(packed(item))
         return item
 
     def _items(self, response_id: str, param: str) -> dict[str, JsonObject]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,12 +23,13 @@ _Kind = TypeVar("_Kind", bound=Record)
 
 
 class CountingStore(Store):
-    """Counts how often a response's row is read."""
+    """Counts how often a response's row is read, and all queries."""
 
-    reads = 0
+    reads = queries = 0
 
     def find(self, kind: type[_Kind], **where: Any) -> list[_Kind]:
         self.reads += kind.table == "responses"
+        self.queries += 1
         return super().find(kind, **where)
 
 
@@ -58,6 +60,17 @@ def test_a_response_whose_items_are_named_is_read_once_and_within_bounds(work_di
     with pytest.raises(ApiError) as refused:  # one that is named again and again counts each time
         resolved(store, "me", named[:1] * 1_000, 2 * len(body))
     assert (refused.value.status, store.reads) == (413, 3)
+    as_functions = [{"type": "function_call", "name": "code_interpreter", "call_id": id_} for id_ in ("ci_1", "ci_2")]
+    large = {"output": [{"id": "ci_1", "type": "code_interpreter_call", "code": "1" * 1_000}]}
+    store.add(replace(response, id="resp_2", body=json.dumps(large)))
+    store.add(StoredItem(id="ci_1", owner="me", created_at=1.0, response_id="resp_2"))
+    with pytest.raises(ApiError) as refused:  # a call of code that comes back as a function's counts, too
+        resolved(store, "me", as_functions, 1_000)
+    assert refused.value.status == 413
+    unknown = [{**as_functions[1], "call_id": f"ci_{number}"} for number in range(100, 1_000)]
+    store.queries = 0
+    assert resolved(store, "me", [*as_functions * 100, *unknown], 1 << 20)[:2] == [large["output"][0], as_functions[1]]
+    assert store.queries < 10
     store.close()
 
 
