@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from agent_tools.containers.config import Config
+from agent_tools.containers.container_locks import ContainerLocks
 from agent_tools.containers.deletion import Endings
 from agent_tools.containers.failures import (
     ContainerExists,
@@ -90,6 +91,7 @@ class Containers(Generic[Config]):
         self.most_of: Callable[[str], int] = lambda _: config.max_containers
         self.volumes_of: Callable[[str], tuple[Volume, ...]] = lambda _: config.volumes
         self.may_use: Callable[[str], bool] = lambda _: True
+        self._creating = ContainerLocks()  # by owner
         self.variables = KeptVariables(config)
         self.slots = Slots(config, self.variables, self)
         self.queue = SandboxQueue(config.max_sandboxes, config.most_of_key(config.max_sandboxes))
@@ -111,7 +113,6 @@ class Containers(Generic[Config]):
         if not self.may_use(owner):
             raise KeyRevoked
         memory, network = check_memory(spec.memory, self.config), check_network(spec.domains, self.config)
-        self.check_room(owner)
         now = self.clock()
         container = ContainerRecord(
             id=id_ or new_id("cntr"),
@@ -129,6 +130,12 @@ class Containers(Generic[Config]):
             skills=spec.skills_text,
             volumes=spec.volumes,
         )
+        with self._creating.alone(owner):  # several at once could each find room for one
+            self.check_room(owner)
+            self._add(container)
+        return container
+
+    def _add(self, container: ContainerRecord) -> None:
         path = self.folder(container.id)
         is_new = not path.exists()  # else the folder belongs to a container with this id
         try:
@@ -140,7 +147,6 @@ class Containers(Generic[Config]):
             if is_new:
                 remove_tree(path)
             raise
-        return container
 
     def _audit_made(self, container: ContainerRecord) -> None:
         """Write to the audit log that a container was made; if that fails, delete the container."""

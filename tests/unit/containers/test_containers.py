@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,8 @@ import pytest
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import KeyRevoked, TooManyContainers
-from agent_tools.containers.records import NAMED, ContainerRecord
-from agent_tools.containers.rows import Rows
+from agent_tools.containers.records import NAMED, ContainerRecord, Record
+from agent_tools.containers.rows import MemoryRows, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
@@ -29,6 +32,35 @@ def test_an_owner_at_the_limit_expires_only_their_own_containers(rows: Rows, wor
     third = containers.create("ann", ContainerSpec("c")).id
     active = rows.find(ContainerRecord, status="active")
     assert {row.id for row in active} == {theirs, second, third}
+    containers.close()
+
+
+class SlowRows(MemoryRows):
+    """Rows that answer a count once eight threads wait for one, or one alone has waited for long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counting = threading.Barrier(8)
+
+    def amount(self, kind: type[Record], **where: Any) -> tuple[int, int]:
+        found = super().amount(kind, **where)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self._counting.wait(0.5)
+        return found
+
+
+def test_containers_that_are_made_at_once_stay_within_the_limit(work_dir: Path) -> None:
+    rows, config = SlowRows(), ContainersConfig(data_dir=work_dir, pool=0, max_containers=2)
+    containers: Containers[Any] = Containers(config, rows, Runtime(ProcessEngine(), lambda packages: "none"))
+
+    def made(_: int) -> bool:
+        with contextlib.suppress(TooManyContainers):
+            return bool(containers.create("ann", ContainerSpec("c")))
+        return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(made, range(8))) == 2
+    assert len(rows.find(ContainerRecord, status="active")) == 2
     containers.close()
 
 
