@@ -18,10 +18,15 @@ _WITH_FILES = ["active", "expiring", "deleting"]  # statuses of containers whose
 
 
 class Shares:
-    """Checks quotas before anything is stored. Thread-safe. `free` returns the free bytes of a path's disk."""
+    """Checks quotas before anything is stored. Thread-safe. `free` returns the free bytes of a path's disk.
+
+    Attributes:
+        pending: returns the bytes that an owner's incomplete uploads will have; they count as uploaded.
+    """
 
     def __init__(self, config: ContainersConfig, rows: Rows, free: Callable[[Path], int] = folder.free) -> None:
         self.free = free
+        self.pending: Callable[[str], int] = lambda _: 0
         self._config = config
         self._rows = rows
         self._lock = threading.Lock()
@@ -46,10 +51,11 @@ class Shares:
         number, size = self._rows.amount(Upload, owner=owner)
         if number >= self._config.max_uploads:
             raise StorageFull(f"You have {self._config.max_uploads:,} files, the maximum for a key. {mend}")
+        size += self.pending(owner)
         left = self._config.max_uploads_bytes - size
         if left < needed:
             most = self._config.max_uploads_bytes
-            raise StorageFull(f"Your files take {size:,} bytes of the {most:,} that they may. {mend}")
+            raise StorageFull(f"Your files and uploads take {size:,} bytes of the {most:,} that they may. {mend}")
         return left
 
     def containers_left(self, owner: str) -> int:

@@ -90,13 +90,16 @@ class ChunkedUploads:
         id_, now = new_id("upload"), self._clock()
         upload = ChunkedUpload(id_, owner, now, safe_name(filename), size, purpose[:32], lifetime=lifetime)
         with self._lock:
-            pending = [each for each in self._all() if each.owner == owner and each.status == PENDING]
-            if len(pending) >= MAX_PENDING:
+            if len(self._pending(owner)) >= MAX_PENDING:
                 raise invalid(f"{MAX_PENDING} uploads are incomplete: complete or cancel some.", code="too_many")
-            self._shares.uploads_left(owner, size + sum(each.bytes for each in pending))
+            self._shares.uploads_left(owner, size)
             (self._dir / id_).mkdir(mode=0o700)
             self._record(upload)
         return upload
+
+    def pending_bytes(self, owner: str) -> int:
+        """Return the bytes that the files of an owner's incomplete uploads will have."""
+        return sum(each.bytes for each in self._pending(owner))
 
     def left(self, upload: ChunkedUpload) -> int:
         """Return the number of bytes that further parts may have."""
@@ -146,7 +149,7 @@ class ChunkedUploads:
                     raise invalid("The MD5 of the parts differs from 'md5'.", "md5", "invalid_value")
                 content.seek(0)
                 joined, about = cast(BinaryIO, content), (upload.owner, upload.filename, upload.purpose)
-                file = self._uploads.add(*about, joined, lifetime=upload.lifetime)
+                file = self._uploads.add(*about, joined, lifetime=upload.lifetime, is_pending=True)
             return self._end(replace(upload, status=COMPLETED, file_id=file.id)), file
 
     def cancel(self, upload: ChunkedUpload) -> ChunkedUpload:
@@ -199,8 +202,9 @@ class ChunkedUploads:
         shutil.rmtree(folder, ignore_errors=True)  # a part may just be stored: `sweep` removes what is left
         return upload
 
-    def _all(self) -> list[ChunkedUpload]:
-        return [upload for folder in self._dir.iterdir() if (upload := self._read(folder.name))]
+    def _pending(self, owner: str) -> list[ChunkedUpload]:
+        found = filter(None, (self._read(folder.name) for folder in self._dir.iterdir()))
+        return [upload for upload in found if upload.owner == owner and upload.status == PENDING]
 
     def _parts(self, id_: str) -> list[tuple[str, int]]:
         with suppress(FileNotFoundError), os.scandir(self._dir / id_) as found:

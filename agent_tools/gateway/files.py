@@ -50,8 +50,11 @@ class Uploads:
         *,
         prefix: str = "file",
         lifetime: int | None = None,
+        is_pending: bool = False,
     ) -> Upload:
         """Store a file, under an id with this prefix; it expires after `lifetime` seconds.
+
+        It `is_pending` if its bytes are counted already, as those of an incomplete upload.
 
         Raises:
             ContainersError: it is too large, there are too many, or no storage is left.
@@ -76,7 +79,7 @@ class Uploads:
                 expires_at=now + min(lifetime, self._config.retention) if lifetime else None,
             )
             with self._lock:  # two at once could each find room for one
-                self._shares.uploads_left(owner, size)
+                self._shares.uploads_left(owner, 0 if is_pending else size)
                 self._store.add(upload)  # first: nothing would ever delete a file without a row
                 half.rename(self._dir / id_)
         except BaseException:

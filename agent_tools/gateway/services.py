@@ -166,6 +166,7 @@ class Services:
         self.reasoning_cipher = ReasoningCipher(config.data_dir)
         self.uploads = Uploads(self.containers, self.store)
         self.chunked = ChunkedUploads(config, self.shares, self.uploads)
+        self.shares.pending = self.chunked.pending_bytes
         self.files = ContainerFiles(self.containers, self.store, self.uploads)
         self.skills = UploadedSkills(config, self.store, self.uploads)
 

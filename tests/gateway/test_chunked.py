@@ -16,7 +16,7 @@ import pytest
 
 from agent_tools.gateway.chunked import LIFETIME, MAX_PENDING, ChunkedUploads, remove_uploads_of
 from agent_tools.gateway.requests.api_errors import ApiError
-from tests.gateway.asking import KEYS
+from tests.gateway.asking import KEYS, upload
 from tests.gateway.conftest import Gateway, NewGateway
 
 DATA = bytes(range(256)) * 1_000
@@ -123,6 +123,17 @@ def test_sizes_and_numbers_are_bounded(new_gateway: NewGateway) -> None:
     for _ in range(MAX_PENDING - 3):
         begun(gateway, 1)
     assert code_of(lambda: begun(gateway, 1)) == (400, "too_many")
+
+
+def test_incomplete_uploads_and_files_have_one_share(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, api_keys=KEYS, max_uploads_bytes=1_000)
+    client, incomplete = gateway.client(KEYS[0]), begun(gateway, 600)
+    parts = [part(gateway, incomplete.id, b"a" * 600)]
+    assert code_of(lambda: upload(client, 500)) == (400, "storage_limit_exceeded")
+    upload(gateway.client(KEYS[1]), 500)
+    upload(client, 400)
+    assert client.uploads.complete(incomplete.id, part_ids=parts).status == "completed"
+    assert code_of(lambda: upload(client, 1)) == (400, "storage_limit_exceeded")
 
 
 def test_what_is_not_completed_in_an_hour_is_removed(new_gateway: NewGateway) -> None:
