@@ -83,7 +83,11 @@ class Slots:
                 if live and live.generation == taken.generation:
                     live.holders += 1
                     return live
-            made = taken.make()  # this may fail, so it comes before room is made
+            try:
+                made = taken.make()  # this may fail, so it comes before room is made
+            except BaseException:
+                self._owner.sandbox_gone(id_)
+                raise
             live = LiveContainer(made, taken.generation, holders=1, saved_at=self._clock())
             return self._entered(id_, live, taken.has_run)
 

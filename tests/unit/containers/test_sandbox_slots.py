@@ -15,6 +15,7 @@ from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.kept_variables import KeptVariables
 from agent_tools.containers.live_container import TakenSandbox
 from agent_tools.containers.sandbox_slots import Slots
+from agent_tools.errors import InvalidParams
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools.code_interpreter import CodeInterpreter
 from tests.doubles import ProcessEngine
@@ -114,6 +115,16 @@ def test_those_that_are_being_taken_count(slots: Slots, owner: Owner, pool: Thre
         slots.take_sandbox("c", owner.taken)
     owner.rows_answer.set()
     assert all(each.result(60) for each in slow)
+
+
+def test_a_container_whose_sandbox_cannot_be_made_is_released(slots: Slots, owner: Owner) -> None:
+    def fails() -> CodeInterpreter:
+        raise InvalidParams("A skill's copy is gone.")
+
+    with pytest.raises(InvalidParams):
+        slots.take_sandbox("a", lambda: TakenSandbox(fails, 1, has_run=False))
+    assert owner.gone == ["a"]
+    assert slots.take_sandbox("a", owner.taken)
 
 
 def test_one_that_could_not_be_taken_holds_nobody_up(slots: Slots, owner: Owner) -> None:
