@@ -286,7 +286,7 @@ class _Recording:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def stream(self, code: str, timeout: float, cancelled: Any = None) -> Any:
+    def stream(self, code: str, timeout: float, cancelled: Any = None, **_: Any) -> Any:
         self._ran.append(code)
         return _nothing()
 
