@@ -200,8 +200,13 @@ class ResponseJob(TurnJob):
 
     def end(self) -> ResponseEnd:
         """Return the state for the next response, once this one has ended."""
-        conversation, earlier = packed(self._conversation), self._container_id or self.plan.found.earlier
-        return ResponseEnd(id=self.id, status=self.body["status"], container_id=earlier, conversation=conversation)
+        return ResponseEnd(
+            id=self.id,
+            status=self.body["status"],
+            container_id=self._container_id or self.plan.found.earlier,
+            conversation=packed(self._conversation),
+            tools=packed(self.plan.request.brought),
+        )
 
     def save_start(self) -> None:
         """Store the started response, so that clients can retrieve it."""

@@ -34,7 +34,7 @@ from agent_tools.gateway.requests.api_errors import invalid
 from agent_tools.gateway.responses.approvals import Decision
 from agent_tools.gateway.responses.client_shell import local_shell
 from agent_tools.gateway.responses.composer import ResponseContext
-from agent_tools.gateway.responses.history import NEW_TOOLS, CallHistory, check_outputs, container_of, messages_of_items
+from agent_tools.gateway.responses.history import CallHistory, check_outputs, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
 from agent_tools.gateway.responses.listed_items import listed_items
 from agent_tools.gateway.responses.request import ResponseRequest
@@ -44,7 +44,6 @@ from agent_tools.gateway.responses.stored_items import (
     decided,
     files_before,
     hidden_of,
-    items_before,
     resolved,
 )
 from agent_tools.gateway.responses.tools import (
@@ -59,6 +58,7 @@ from agent_tools.gateway.responses.tools import (
 )
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
+from agent_tools.gateway.store.store import packed
 from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.patch import PATCH_NAME, ContainerPatch, patch_function
 from agent_tools.gateway.tools.shell import ContainerShell
@@ -160,7 +160,7 @@ def find(services: Services, owner: str, request: ResponseRequest, session: str 
         check_item_ids(items, "input")
         request = replace(request, input=list(listed_items(items)))  # with the ids that they will have there
     kept = services.stored_conversations.read(stored.id) if stored else FoundConversation.items
-    request = _with_tools_brought(services, owner, request, previous, kept[0])
+    request = _with_tools_brought(request, previous, kept[0])
     recognised = None
     if request.tools.container:
         is_whole = previous is None and stored is None
@@ -184,13 +184,13 @@ def _previous(services: Services, owner: str, request: ResponseRequest) -> Respo
 
 
 def _with_tools_brought(
-    services: Services, owner: str, request: ResponseRequest, previous: ResponseEnd | None, before: Sequence[JsonObject]
+    request: ResponseRequest, previous: ResponseEnd | None, before: Sequence[JsonObject]
 ) -> ResponseRequest:
     """Add the tools that items of the conversation before have brought: a client does not repeat them."""
-    if previous and NEW_TOOLS in previous.conversation:
-        most = services.config.max_conversation_bytes
-        before = items_before(services.store, owner, request.previous_response_id, most)
-    return replace(request, tools=with_loaded(request.tools, loaded_tools(before), "ignore"))
+    earlier = json.loads(previous.tools) if previous else [tool for _, tool in loaded_tools(before)]
+    tools = with_loaded(request.tools, (("tools", tool) for tool in earlier), "ignore")
+    brought = {packed(tool): tool for tool in (*earlier, *(tool for _, tool in loaded_tools(request.input)))}
+    return replace(request, tools=tools, brought=[*brought.values()])
 
 
 def _identity(owner: str, request: ResponseRequest, session: str) -> ConversationIdentity:

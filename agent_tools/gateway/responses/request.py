@@ -167,6 +167,7 @@ class ResponseRequest:
         recent: the response before, where the client's connection has it and the store need not be asked.
         compacts: the answer is a summary of the conversation, which replaces it.
         is_padded: the deltas of the stream are padded.
+        brought: the tools that items of the conversation have brought, those of the input included.
         generates: the model is asked; else the conversation is only made ready for the next response.
         ignored: the fields that have no meaning here and are not sent on.
     """
@@ -186,6 +187,7 @@ class ResponseRequest:
     background: bool = False
     is_padded: bool = False
     recent: ResponseEnd | None = None
+    brought: Sequence[JsonObject] = ()
     generates: bool = True
     ignored: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)

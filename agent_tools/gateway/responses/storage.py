@@ -104,8 +104,8 @@ class ResponseStorage:
     def _record(self, snapshot: Snapshot, more: int = 0) -> StoredResponse:
         """Return the row; `more` are the bytes that are stored beside it."""
         lines = packed_lines(listed_items(self._request.input))
-        conversation = packed(snapshot.conversation)
-        self._input_size = len(lines)
+        conversation, tools = packed(snapshot.conversation), packed(self._request.brought)
+        self._input_size = len(lines) + len(tools)
         return StoredResponse(
             id=self._id,
             owner=self._owner,
@@ -118,6 +118,7 @@ class ResponseStorage:
             body=snapshot.body,
             input=lines,
             conversation=conversation,
+            tools=tools,
         )
 
     def _change(self, snapshot: Snapshot, hidden: ServerOnlyFields, events: bytes, more: Sequence[Record]) -> bool:

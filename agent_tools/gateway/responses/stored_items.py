@@ -170,13 +170,9 @@ def said_before(store: Store, owner: str, id_: str | None, limit: int) -> list[J
 
     `limit` is that of `files_before`.
     """
-    return [item for item in items_before(store, owner, id_, limit) if item.get("role") == "user"]
-
-
-def items_before(store: Store, owner: str, id_: str | None, limit: int) -> list[JsonObject]:
-    """Return the items in the inputs of a response and of those before it, in order; `limit` as for `files_before`."""
     inputs = reversed([*_inputs_before(store, owner, id_, limit)])
-    return [json.loads(line) for text in inputs for line in text.split("\n") if line]
+    items = (json.loads(line) for text in inputs for line in text.split("\n") if line)
+    return [item for item in items if item.get("role") == "user"]
 
 
 def _inputs_before(store: Store, owner: str, id_: str | None, limit: int) -> Iterator[str]:

@@ -102,7 +102,7 @@ class ResponseSockets:
 
     def remember(self, owner: str, socket: object, end: ResponseEnd) -> None:
         """Store the end of a response for the next one; the oldest ones are dropped."""
-        self._recent.add(owner, (socket, end.id), end, len(end.conversation))
+        self._recent.add(owner, (socket, end.id), end, len(end.conversation) + len(end.tools))
         own = [key for key in self._recent.keys(owner) if key[0] is socket]
         if len(own) > MAX_RECENT:
             self._recent.drop(owner, own[0])

@@ -42,12 +42,16 @@ class ResponseInput(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseEnd(Record):
-    """The columns of a response that the next one builds on."""
+    """The columns of a response that the next one builds on.
+
+    `tools` is JSON: the tools that items of the conversation have brought, which no client sends again.
+    """
 
     table = "responses"
     status: str
     container_id: str | None
     conversation: str
+    tools: str = "[]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +67,7 @@ class ResponseTurn(Record):
 class StoredResponse(Record):
     """A whole response. `bytes` counts its texts, its events, and the results of calls that the model read.
 
-    `gateway` is the id of the gateway that makes it.
+    `gateway` is the id of the gateway that makes it; `tools` are those of `ResponseEnd`.
     """
 
     table = "responses"
@@ -77,6 +81,7 @@ class StoredResponse(Record):
     body: str
     input: str
     conversation: str
+    tools: str = "[]"
 
 
 @dataclass(frozen=True, kw_only=True)

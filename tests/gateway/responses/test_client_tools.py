@@ -16,6 +16,7 @@ from agent_tools.gateway.responses.client_tools import (
     name_for_model,
     text_of_arguments,
 )
+from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, post, stream
 from tests.gateway.conftest import NewGateway
@@ -208,6 +209,19 @@ def test_additional_tools_stay_for_the_conversation(new_gateway: NewGateway, by:
     for request in gateway.upstream.requests:
         assert [tool["function"]["name"] for tool in request["tools"]] == ["spawn"]
         assert "Tools that can be called now: spawn." in [each["content"] for each in request["messages"]]
+
+
+def test_additional_tools_stay_when_the_response_that_brought_them_is_deleted(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."] * 3})
+    more = {"type": "additional_tools", "role": "developer", "tools": [CREW]}
+    first = post(gateway, tools=[], input=[more, {"role": "user", "content": "Go."}]).json()
+    second = post(gateway, tools=[], input=[more], previous_response_id=first["id"]).json()
+    gateway.client().responses.delete(first["id"])
+    third = post(gateway, tools=[], input="Go on.", previous_response_id=second["id"]).json()
+    offered = [tool["function"]["name"] for tool in gateway.upstream.requests[-1]["tools"]]
+    assert offered == ["crew__spawn", "crew__note"]
+    (end,) = gateway.services.store.find(ResponseEnd, id=third["id"])
+    assert json.loads(end.tools) == [CREW]  # once, although it came twice
 
 
 def test_additional_tools_are_offered_and_others_refused(new_gateway: NewGateway) -> None:

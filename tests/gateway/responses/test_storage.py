@@ -64,7 +64,8 @@ def test_all_that_is_kept_of_a_response_is_counted(new_gateway: NewGateway, back
     tool_answer = sum(len(call.tool_answer) for call in store.find(StoredCall))
     events = sum(len(each.data) for each in store.find(StoredEvents))
     assert bool(events) is background
-    assert row.bytes == len(row.body) + len(row.input) + len(row.conversation) + tool_answer + events > 3000
+    texts = (row.body, row.input, row.conversation, row.tools)
+    assert row.bytes == sum(map(len, texts)) + tool_answer + events > 3000
     assert httpx.delete(f"{gateway.url}/v1/responses/{id_}").status_code == 200
     for kind in (StoredResponse, StoredItem, StoredCall, StoredEvents):
         assert store.count(kind) == 0

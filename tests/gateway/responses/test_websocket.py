@@ -75,6 +75,17 @@ def test_a_response_that_is_not_stored_is_continued_on_its_connection_alone(new_
         assert refused(client, **last) == (400, "previous_response_not_found")
 
 
+def test_tools_that_an_item_has_brought_stay_for_the_connection(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."] * 3})
+    more = {"type": "additional_tools", "role": "developer", "tools": [FUNCTION]}
+    with connected(gateway) as client:
+        id_ = asked(client, input=[more, {"role": "user", "content": "Go."}], store=False)[-1]["response"]["id"]
+        for _ in range(2):
+            id_ = asked(client, previous_response_id=id_, store=False)[-1]["response"]["id"]
+    for request in gateway.upstream.requests:
+        assert [tool["function"]["name"] for tool in request["tools"]] == ["weather"]
+
+
 def test_responses_of_one_key_make_no_other_lose_its_own(
     new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
