@@ -41,7 +41,8 @@ class HelperProcesses:
     def spawn(self, descriptors: list[int]) -> None:
         """Send the socket of a command to the process that runs commands, which starts with the first command."""
         if self._runs_commands not in self.pids or not self._hand_over(descriptors):
-            self._start_commands()
+            with contextlib.suppress(OSError):  # without room for a line there is none for a process
+                self._start_commands()
             if not self._hand_over(descriptors):
                 _say(descriptors[0], commands.NO_ROOM)
 
@@ -72,10 +73,7 @@ class HelperProcesses:
         if self._port is None:
             with contextlib.suppress(OSError):  # the fork will fail as well, and the host sees its end
                 self._port = proxy.listen()
-        port = self._port.dup() if self._port else None
-        self._proxy = self._fork(lambda: proxy.serve(descriptors[0], port or proxy.listen()))
-        if port:
-            port.close()
+        self._proxy = self._fork(lambda port=None: proxy.serve(descriptors[0], port or proxy.listen()), self._port)
 
     def watched(self) -> list[int]:
         """Return the descriptors that PID 1 watches for them: the port for names, while no resolver runs."""
@@ -86,8 +84,7 @@ class HelperProcesses:
         """Fork a resolver, if a question for a name has come."""
         port = self._questions
         if port and port.fileno() in ready:
-            with port.dup() as kept:
-                self._resolver = self._fork(lambda: resolver.serve(kept))
+            self._resolver = self._fork(resolver.serve, port)
             if self._resolver:
                 self._resolvers_left -= 1
             else:
@@ -101,7 +98,8 @@ class HelperProcesses:
 
     def _hand_over(self, descriptors: list[int]) -> bool:
         """Send a socket; return whether the other end is still there. A socket that is not taken is closed."""
-        assert self._commands
+        if self._commands is None:
+            return False
         try:
             socket.send_fds(self._commands, [b"\0"], descriptors)
             os.kill(self._runs_commands, signal.SIGCONT)  # code may have stopped it
@@ -114,6 +112,7 @@ class HelperProcesses:
     def _start_commands(self) -> None:
         if self._commands:
             self._commands.close()
+            self._commands = None
         self._commands, theirs = pair(socket.SOCK_SEQPACKET)
         self._commands.setblocking(False)
         with theirs:
@@ -126,11 +125,12 @@ class HelperProcesses:
         oom_priority.rank("self", oom_priority.KERNEL)
         commands.serve(orders, self._work_dir)
 
-    def _fork(self, work: Callable[[], None]) -> int:
+    def _fork(self, work: Callable[..., None], port: "socket.socket | None" = None) -> int:
         def become() -> None:
+            kept = [port.dup()] if port else []
             self._let_go()
             set_dumpable(True)  # only PID 1 is hidden: a host without root counts the open files of all others
-            work()
+            work(*kept)
 
         try:
             pid = os.fork()

@@ -173,12 +173,18 @@ class Init:
         """Fork a fresh kernel, after everything the last one left behind is gone."""
         self.keeper.drop()
         self.clear_for(generation)
-        try:
+        with self.saying_if_full():
             self.fork_kernel(descriptors)
-        except OSError as exc:  # commands may have taken all processes
+
+    @contextlib.contextmanager
+    def saying_if_full(self) -> Iterator[None]:
+        """Tell the host if there is no kernel for want of room: commands may have taken all processes."""
+        try:
+            yield
+        except OSError as exc:
             if isinstance(self.scope, Descendants):
                 raise  # at the end of a branch's supervisor PID 1 ends all that takes the room
-            self.host.say(Failed(generation, f"{NO_ROOM} ({exc.strerror})"))
+            self.host.say(Failed(self.generation, f"{NO_ROOM} ({exc.strerror})"))
 
     def fork_kernel(self, descriptors: list[int]) -> None:
         """Fork a kernel. Raises OSError."""
@@ -208,7 +214,7 @@ class Init:
             self.host.say(Failed(generation, f"{NO_COPY} {self.keeper.skipped}"))
             return
         self.clear_for(generation)
-        with self.keeper.connect() as keeper, self.new_pipes() as pipes:
+        with self.saying_if_full(), self.keeper.connect() as keeper, self.new_pipes() as pipes:
             if not self.keeper.wake(run, [*descriptors[:2], keeper.fileno(), *pipes], is_exact=is_exact):
                 self.say_no_copy()
 
@@ -236,7 +242,8 @@ class Init:
     def branch(self, number: int, run: int, descriptors: list[int]) -> None:
         """Have the copy of this very run fork the supervisor of a branch; tell the host whether there is one."""
         self.hear()
-        with self.branches.expect(number) as announced:
+        is_asked = False
+        with contextlib.suppress(OSError), self.branches.expect(number) as announced:  # without room there is none
             is_asked = self.keeper.branch(run, [*descriptors, announced.fileno()])
         self.host.say(Marked(self.generation, run if is_asked else 0))
 

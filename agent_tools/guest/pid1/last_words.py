@@ -38,7 +38,13 @@ class LastWords:
 
         The caller closes the writing ends.
         """
-        first, second = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+        first = os.pipe2(os.O_CLOEXEC)
+        try:
+            second = os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            for end in first:
+                os.close(end)
+            raise
         self._readers = [first[0], second[0]]
         for reader in self._readers:
             os.set_blocking(reader, False)
@@ -50,9 +56,9 @@ class LastWords:
             return
         readers, self._readers = self._readers, []
         heard: tuple[bytes, bytes] = b"", b""
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
+        with contextlib.ExitStack() as stack:
             try:
+                ours, theirs = map(stack.enter_context, socket.socketpair())
                 pid = os.fork()
             except OSError:  # no room for a process
                 self._earlier += readers

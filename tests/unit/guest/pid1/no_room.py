@@ -13,3 +13,10 @@ def forbid_processes() -> None:
     if os.getuid() == 0:
         os.setuid(NOBODY)
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
+def forbid_descriptors(*, but: int = 0) -> None:
+    """Make later sockets, pipes and open files of this process fail with EMFILE, as where the host's table is full."""
+    with open("/dev/null") as file:
+        most = file.fileno() + but
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -13,7 +13,7 @@ import pytest
 
 from agent_tools.guest.pid1.last_words import LEFT_OUT, MAX_BYTES, LastWords
 from tests.leaks import children
-from tests.unit.guest.pid1.no_room import forbid_processes
+from tests.unit.guest.pid1.no_room import forbid_descriptors, forbid_processes
 from tests.waiting import until
 
 ENOUGH = 100.0  # seconds for a fork on a busy machine
@@ -118,6 +118,41 @@ def test_a_fork_lets_go_of_the_pipes_of_earlier_kernels_too() -> None:
             for writer in writers:
                 os.close(writer)
             words.close()
+            code = len(os.listdir("/proc/self/fd")) - before
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("but", [0, 1])
+def test_without_room_for_descriptors_nothing_is_read_and_the_pipes_are_closed_later(but: int) -> None:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            words, before = LastWords(), len(os.listdir("/proc/self/fd"))
+            pipes = words.pipes()
+            forbid_descriptors(but=but)
+            assert list(words.read_output(1, nothing)) == []
+            for writer in pipes[1::2]:
+                os.close(writer)
+            words.close()
+            code = len(os.listdir("/proc/self/fd")) - before
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_pipe_beside_which_there_is_no_room_for_another_is_closed() -> None:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            words = LastWords()
+            forbid_descriptors(but=3)
+            before = len(os.listdir("/proc/self/fd"))
+            with pytest.raises(OSError, match="Too many open files"):
+                words.pipes()
             code = len(os.listdir("/proc/self/fd")) - before
         finally:
             os._exit(code)

@@ -13,11 +13,13 @@ from typing import Any, cast
 
 import pytest
 
+from agent_tools.guest import commands
 from agent_tools.guest.checkpoints.datagrams import AWAKE
 from agent_tools.guest.checkpoints.keeper import COPY_ENDED, Copy
+from agent_tools.guest.pid1.helper_processes import HelperProcesses
 from agent_tools.guest.pid1.init import NO_ROOM, Init
-from agent_tools.guest.wire.words import NO_COPY, Exit, Failed
-from tests.unit.guest.pid1.no_room import forbid_processes
+from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked
+from tests.unit.guest.pid1.no_room import forbid_descriptors, forbid_processes
 
 
 class Host:
@@ -82,6 +84,34 @@ def told_without_room() -> list[Any]:
     return host.told
 
 
+def told_without_descriptors() -> list[Any]:
+    """Return what the host hears of a start, a waking and a branch where no descriptor can be had."""
+    host = Host()
+    init = Init(cast("Any", host), lambda *_: None, cast("Any", Reach()))
+    ours, _theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    copy = Copy(sleeper(), 1, ours)
+    forbid_descriptors()
+    try:
+        init.start(2, [])
+        init.keeper.copies.append(copy)
+        init.branch(1, 1, [])
+        init.wake(3, 1, [0, 1])
+    finally:
+        os.kill(copy.pid, signal.SIGKILL)
+    return host.told
+
+
+def said_of_commands_without_descriptors() -> bytes:
+    """Return what the caller of a command hears where no descriptor can be had; other helpers do not start, either."""
+    helpers = HelperProcesses(lambda: None, lambda _: False, "/")
+    ours, theirs = socket.socketpair()
+    forbid_descriptors()
+    helpers.spawn([theirs.fileno()])
+    helpers.serve_network([theirs.fileno()])
+    helpers.serve_names(set(helpers.watched()))
+    return ours.recv(1_000)
+
+
 def sleeper() -> int:
     """Return a child that waits."""
     pid = os.fork()
@@ -123,4 +153,27 @@ def test_a_start_without_room_for_a_process_is_told_and_pid_1_goes_on() -> None:
             told = told_without_room()
         finally:
             os._exit(0 if told == [Failed(2, f"{NO_ROOM} ({os.strerror(errno.EAGAIN)})")] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_orders_without_room_for_a_descriptor_are_answered_and_pid_1_goes_on() -> None:
+    pid = os.fork()
+    if pid == 0:
+        told = []
+        try:
+            told = told_without_descriptors()
+        finally:
+            full = f"{NO_ROOM} ({os.strerror(errno.EMFILE)})"
+            os._exit(0 if told == [Failed(2, full), Marked(2, 0), Failed(3, full)] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_helpers_without_room_for_a_descriptor_are_refused() -> None:
+    pid = os.fork()
+    if pid == 0:
+        said = b""
+        try:
+            said = said_of_commands_without_descriptors()
+        finally:
+            os._exit(0 if said == commands.NO_ROOM else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
