@@ -340,7 +340,10 @@ class Command:
         self.look()
 
     def take_input(self, data: bytes) -> None:
-        """Write bytes to stdin; b'' ends it."""
+        """Write bytes to stdin; b'' ends it.
+
+        A line that was erased in a terminal counts as begun: its end may end the next program's input as well.
+        """
         if self.is_terminal:
             data = data or END_OF_TRANSMISSION * (2 if self.is_in_line else 1)
             self.is_in_line = not data.endswith(LINE_ENDS)

@@ -25,8 +25,8 @@ def _wanted(words: list[str]) -> Iterator[str]:
     rest = iter(words)
     for word in rest:
         option, _, path = word.partition("=")
-        if option in ("-r", "--requirement"):
-            yield from _lines(path or next(rest, ""))
+        if option == "--requirement" or word.startswith("-r"):
+            yield from _lines((path if option == "--requirement" else word[2:].removeprefix("=")) or next(rest, ""))
         elif not word.startswith("-"):
             yield word
 
@@ -34,13 +34,15 @@ def _wanted(words: list[str]) -> Iterator[str]:
 def _lines(path: str) -> list[str]:
     """Return the requirements of a file, one a line; its path itself if it cannot be read.
 
-    The format: https://pip.pypa.io/en/stable/reference/requirements-file-format/. Options in it are passed over.
+    The format: https://pip.pypa.io/en/stable/reference/requirements-file-format/. Options in it are passed over,
+    hashes of a requirement, too.
     """
     try:
         with open(path, encoding="utf-8") as file:
-            lines = [line.partition(" #")[0].strip() for line in file.read(MAX_FILE).splitlines()]
+            lines = file.read(MAX_FILE).replace("\\\n", " ").splitlines()
     except (OSError, ValueError):
         return [path]
+    lines = [line.partition(" #")[0].partition(" --")[0].strip() for line in lines]
     return [line for line in lines if line and not line.startswith(("#", "-"))]
 
 
