@@ -24,7 +24,7 @@ import types
 from collections.abc import Coroutine, Generator, Iterator
 from typing import Any
 
-from agent_tools.guest.wire.frames import TooLarge
+from agent_tools.guest.wire.frames import TooLarge, pack
 from agent_tools.guest.wire.values import NotEncodable, encode
 from agent_tools.limits import MIB
 from agent_tools.results.execution import HostCall, Omitted
@@ -62,6 +62,7 @@ class CallRun:
         self, service: CallService, callers: asyncio.AbstractEventLoop | None, clock: Clock, own: CallLoop
     ) -> None:
         self._service = service
+        self._wire = service.wire  # the next kernel has another, and numbers its calls from 1 again
         self._callers = callers
         self._own = own
         self._limits = service.limits
@@ -75,6 +76,7 @@ class CallRun:
         self._places: dict[str, asyncio.Semaphore] = {}
         self._refused = 0
         self._approvals = 0  # pending approvals
+        self._holds_clock = False
         self.has_ended = False
 
     @property
@@ -134,11 +136,16 @@ class CallRun:
         deadline = time.monotonic() + END_SECONDS
         while self._admission.open and time.monotonic() < deadline:
             time.sleep(0.002)
+        self._release_clock()  # the callers' loop may have ended without its tasks
+
+    def _send(self, message: bytes) -> None:
+        if self._wire:
+            self._wire.send(message)
 
     def _refuse(self, call: IncomingCall, refusal: CallRefused) -> None:
         self._admission.refuse(call.size)
         self._note(call, "refused", refusal.message)
-        self._service.fail(call.number, refusal.kind, refusal.message)
+        self._send(self._service.error(call.number, refusal.kind, refusal.message))
         self._service.set_reading(not self._admission.is_full)
 
     def _start(self, call: IncomingCall) -> None:
@@ -154,7 +161,7 @@ class CallRun:
     def _end_as_cancelled(self, call: IncomingCall) -> None:
         """Handle a cancelled call: by the code, by the run's end, or by the host function itself."""
         self._finish(call, "cancelled")
-        self._service.fail(call.number, "HostCallError", f"The call of {call.name} was cancelled.")
+        self._send(self._service.error(call.number, "HostCallError", f"The call of {call.name} was cancelled."))
 
     def _cancel(self, number: int) -> None:
         if task := self._tasks.get(number):
@@ -171,7 +178,7 @@ class CallRun:
             callers.set(callers.get() | {id(self._service)})
             status, error, answer = await self._outcome(call)
             self._finish(call, status, error, len(answer) if status == "ok" else 0)
-            self._service.send(answer)
+            self._send(answer)
             self._own.spin.begin()
         except asyncio.CancelledError:
             self._end_as_cancelled(call)
@@ -221,15 +228,23 @@ class CallRun:
         """Pause the run's time limit, here and in the guest, during the block."""
         self._approvals += 1
         if self._approvals == 1:
+            self._holds_clock = True
             self._clock.hold()
-            self._service.reply({"op": "hold"}, [])
+            self._send(pack({"op": "hold"}, []))
         try:
             yield
         finally:
             self._approvals -= 1
             if self._approvals == 0:
-                self._clock.go()
-                self._service.reply({"op": "go"}, [])
+                self._release_clock()
+
+    def _release_clock(self) -> None:
+        """Continue the run's time limit, if it is paused."""
+        with self._lock:
+            was_held, self._holds_clock = self._holds_clock, False
+        if was_held:
+            self._clock.go()
+            self._send(pack({"op": "go"}, []))
 
     async def _in_time(
         self, call: IncomingCall, function: HostFunction, args: list[Any], kwargs: dict[str, Any]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
+from agent_tools.code_mode.functions import TypedFunction
 from agent_tools.guest.wire.frames import pack
 from agent_tools.results.execution import HostCall
-from agent_tools.runtime.host_calls.function import serving_loop
-from tests.unit.runtime.host_calls.test_reading import Clock, message, serving
+from agent_tools.runtime.host_calls.function import CallRequest, Policy, serving_loop
+from agent_tools.runtime.host_calls.wire import CallWire
+from tests.unit.runtime.host_calls.test_reading import Clock, Guest, message, serving
 
 BEGUN = threading.Event()
 
@@ -96,3 +99,74 @@ def test_a_number_is_free_again_when_its_call_is_over(in_loop: type) -> None:
         for _ in range(3):
             guest.send(message(1, "nothing"))
             assert guest.answer()["value"] == 7
+
+
+def test_a_late_result_answers_no_call_of_the_next_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, is_over = threading.Event(), threading.Event()
+
+    async def stubborn() -> int:
+        """Return a number, whoever cancels it."""
+        BEGUN.set()
+        while not goes_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+        asyncio.get_running_loop().call_later(0.1, is_over.set)
+        return 1
+
+    async def present() -> int:
+        return 2
+
+    monkeypatch.setattr("agent_tools.runtime.host_calls.run.END_SECONDS", 0.05)
+    BEGUN.clear()
+    ours, theirs = socket.socketpair()
+    with serving(stubborn, present) as (guest, calls), theirs:
+        with calls.run(Clock()):
+            guest.send(message(1, "stubborn"))
+            assert BEGUN.wait(20)
+            calls.serve(CallWire(ours, calls.limits.max_message_bytes))
+        following = Guest(theirs)
+        with calls.run(Clock()):
+            goes_on.set()
+            assert is_over.wait(20)
+            following.send(message(1, "present"))
+            assert following.answer()["value"] == 2
+
+
+def test_an_approval_that_nobody_gives_any_more_holds_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(Clock):
+        held = 0
+
+        def hold(self) -> None:
+            Counted.held += 1
+
+        def go(self) -> None:
+            Counted.held -= 1
+
+    async def never(_: CallRequest) -> bool:
+        BEGUN.set()
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr("agent_tools.runtime.host_calls.run.END_SECONDS", 0.05)
+    BEGUN.clear()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    token = serving_loop.set(loop)
+    functions = {"nothing": TypedFunction(forever, name="nothing", policy=Policy(approve=never))}
+    try:
+        with serving() as (guest, calls):
+            calls.add(functions)
+            with calls.run(Counted()):
+                guest.send(message(1, "nothing"))
+                assert BEGUN.wait(20)
+                assert Counted.held == 1
+                loop.call_soon_threadsafe(loop.stop)
+                thread.join()
+            assert Counted.held == 0
+    finally:
+        serving_loop.reset(token)
+        with suppress(asyncio.CancelledError):
+            loop.run_until_complete(end_all())
+        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.close()
+    assert Counted.held == 0
