@@ -225,8 +225,8 @@ class Kernel:
         while not self._ended and time.monotonic() < deadline:
             for event in self.channel.receive(deadline - time.monotonic()):
                 self.note(event)
-                if isinstance(event, Reported) and isinstance(event.report, Marked):
-                    return event.report.run
+                if isinstance(event, Reported) and isinstance(event.report, Marked) and event.report.run in (0, run):
+                    return event.report.run  # of another run, it would be a late answer
         return 0
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from agent_tools.errors import KernelDied
 from agent_tools.guest.wire.framing import WINDOW
 from agent_tools.guest.wire.mux import MAX_FRAME
 from agent_tools.guest.wire.sockets import await_input
-from agent_tools.guest.wire.words import Exit, Failed, write
+from agent_tools.guest.wire.words import Exit, Failed, Marked, write
 from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.kernel import channel as channel_module
 from agent_tools.runtime.kernel import escalation
@@ -38,6 +38,7 @@ from agent_tools.runtime.kernel.channel import (
     SandboxEnded,
 )
 from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.kernel.run_numbers import RunNumbers
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.socket_stdio import SocketStdio
@@ -667,6 +668,25 @@ def test_a_kernel_that_reads_a_little_now_and_then_is_not_waited_for(rig: Rig, m
     is_over.set()
     reader.join()
     assert rig.events(1) == [Disconnected()]
+
+
+def test_a_late_answer_about_a_checkpoint_is_not_taken_for_the_present_one(rig: Rig) -> None:
+    def answer() -> None:
+        _, (header, *_) = read_request(rig.kernel)
+        reply = [{"msg_type": "execute_reply"}, {"msg_id": header["msg_id"]}, {}, {"status": "ok"}]
+        rig.kernel.sendall(message(SHELL, [json.dumps(part).encode() for part in reply]))
+
+    def ask(run: int) -> None:
+        for each in (run - 1, run):
+            rig.init.send(write(Marked(GENERATION, each)))
+
+    runs = RunNumbers()
+    runs.begin(is_cell=True)
+    runs.begin(is_cell=True)
+    kernel = threading.Thread(target=answer)
+    kernel.start()
+    assert Kernel(rig.channel, rig.lifeline, Limits(), 64 * MIB, runs).mark(SOON, ask) == 2
+    kernel.join()
 
 
 def test_nothing_follows_a_request_that_was_cut_short(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
