@@ -13,6 +13,7 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.limits import Limits
 
 MAX_IMAGE_PIXELS = 25_000_000  # width times height of one picture
+MAX_SEGMENTS = 1_000  # of a JPEG, with fill bytes, before its dimensions
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 JPEG_MAGIC = b"\xff\xd8\xff"
 GIF_MAGICS = (b"GIF87a", b"GIF89a")
@@ -61,8 +62,13 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     if not data.startswith(JPEG_MAGIC):
         return None
     at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
+    for _ in range(MAX_SEGMENTS):
+        if at + 9 > len(data) or data[at] != 0xFF:
+            break
         marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        if marker == 0xFF:  # a fill byte
+            at += 1
+            continue
         if marker in _JPEG_FRAMES:
             height, width = struct.unpack(">HH", data[at + 5 : at + 9])
             return (width, height) if width and height else None

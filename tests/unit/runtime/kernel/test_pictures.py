@@ -39,6 +39,11 @@ def png_of(width: int, height: int) -> bytes:
     return data[:16] + struct.pack(">II", width, height) + data[24:]
 
 
+def segments(count: int) -> bytes:
+    """A JPEG with so many more segments."""
+    return JPEG[:2] + b"\xff\xe0\x00\x02" * count + JPEG[2:]
+
+
 def jpeg_of(width: int, height: int, **options: object) -> bytes:
     """A JPEG whose frame header claims a size."""
     data = picture("JPEG", **options)
@@ -65,6 +70,8 @@ PNG, JPEG = picture("PNG"), picture("JPEG")
         pytest.param("image/jpeg", picture("JPEG", comment="c" * 60_000), id="JPEG with a comment"),
         pytest.param("image/gif", picture("GIF"), id="GIF"),
         pytest.param("image/png", png_of(5000, 5000), id="PNG of exactly the most pixels"),
+        pytest.param("image/jpeg", segments(900), id="JPEG of many segments"),
+        pytest.param("image/jpeg", JPEG[:3] + b"\xff\xff" + JPEG[3:], id="JPEG with fill bytes"),
         pytest.param("image/jpeg", jpeg_of(5000, 5000), id="JPEG of exactly the most pixels"),
     ],
 )
@@ -126,6 +133,8 @@ def test_what_is_not_base64_is_refused(text: object) -> None:
         pytest.param("image/jpeg", jpeg_of(5, 0), id="JPEG of no height"),
         pytest.param("image/jpeg", b"\xff\xd8\xff\xe0\x00\x00" + b"\0" * 50, id="JPEG segment of length zero"),
         pytest.param("image/jpeg", b"\xff\xd8" + b"\xff\xe0\x00\x02" * 1000, id="JPEG without a frame"),
+        pytest.param("image/jpeg", segments(1000), id="JPEG of too many segments"),
+        pytest.param("image/jpeg", JPEG[:3] + b"\xff" * 1000 + JPEG[3:], id="JPEG of too many fill bytes"),
         pytest.param("image/gif", picture("GIF")[:13], id="GIF cut off in its header"),
         pytest.param("image/gif", b"GIF90a" + picture("GIF")[6:], id="no GIF"),
         pytest.param("image/gif", gif_of(0, 5), id="GIF of no width"),
