@@ -170,6 +170,12 @@ def _place() -> _Place:
     return _by_process.setdefault(os.getpid(), _Place())
 
 
+def is_here() -> bool:
+    """Return whether this thread runs the loop of this process, and so must not wait."""
+    loop = _place().loop
+    return loop is not None and loop.is_here
+
+
 def join(member: object) -> EventLoop:
     """Return the loop of this process, with one more member; a forked child has its own loop.
 

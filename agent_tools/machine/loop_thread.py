@@ -28,6 +28,11 @@ class LoopThread:
             self.loop.close()
             raise
 
+    @property
+    def is_here(self) -> bool:
+        """True if called in the loop's thread, which must not wait."""
+        return threading.current_thread() is self._thread
+
     def stop(self) -> None:
         """Stop the loop soon, without ending its tasks."""
         with contextlib.suppress(RuntimeError):  # it is closed

@@ -10,9 +10,11 @@ import uuid
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_tools.machine import event_loop
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
@@ -42,9 +44,13 @@ class Opening:
         self._finalizer: Callable[[], Any] | None = None
         self._pid = 0  # pid of the process that opened it
         self._lock = threading.RLock()
+        self._preparing = threading.Lock()
 
     def session(self) -> Session:
         """Return the session, opened if needed; its container starts at first use."""
+        if not self.find():
+            with self._preparing:  # for minutes, in which other methods go on
+                self._tag()
         with self._lock:
             self._leave_to_parent()
             runtime = self._open_runtime()
@@ -67,9 +73,11 @@ class Opening:
         return self._open_runtime().prepare(spec, timeout)
 
     def _spec(self, work_dir: Path) -> SessionSpec:
-        options = self.options
-        tag = options.image or self._open_runtime().ensure_image(options.recipe)
-        return options.session_spec(tag, work_dir)
+        return self.options.session_spec(self._tag(), work_dir)
+
+    def _tag(self) -> str:
+        """The image, which is pulled or built if it is missing."""
+        return self.options.image or self._open_runtime().ensure_image(self.options.recipe)
 
     def find(self) -> Session | None:
         """Return the open session, or None."""
@@ -158,6 +166,14 @@ def _end(runtime: Runtime, key: str, folder: Path | None, pid: int) -> None:
     """Close a session and remove its own folder; do nothing in a forked child, whose parent owns both."""
     if pid != os.getpid():
         return
+    session = runtime.find(key)
+    if session and event_loop.is_here():  # its last reference may end in any thread, and closing waits for the loop
+        session.behind(partial(_close, runtime, key, folder))
+    else:
+        _close(runtime, key, folder)
+
+
+def _close(runtime: Runtime, key: str, folder: Path | None) -> None:
     try:
         runtime.close(key)
     finally:

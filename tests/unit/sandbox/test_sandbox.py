@@ -19,8 +19,10 @@ import nbformat
 import pytest
 
 from agent_tools import AsyncSandbox, Sandbox
+from agent_tools.engines.engine import EngineContainer
 from agent_tools.errors import InvalidParams, KernelDied, SessionBusy
 from agent_tools.guest.processes import processes
+from agent_tools.machine.event_loop import join, leave
 from agent_tools.results.execution import Died, Output, Restarted, Stream
 from agent_tools.results.variables import RestorePoint
 from agent_tools.runtime.kernel.channel import KernelChannel
@@ -465,3 +467,45 @@ def test_a_notebook_needs_a_history(process_runtime: Runtime) -> None:
     for length in (-1, True, "5", 10**9):
         with pytest.raises(InvalidParams, match="history="):
             Sandbox(runtime=process_runtime, history=length)  # type: ignore[arg-type]
+
+
+def test_a_sandbox_that_is_dropped_in_the_event_loop_is_closed_in_another_thread(process_runtime: Runtime) -> None:
+    removed_in: list[str] = []
+    remove = process_runtime.engine.remove
+
+    def noted(container: EngineContainer) -> None:
+        removed_in.append(threading.current_thread().name)
+        remove(container)
+
+    process_runtime.engine.remove = noted  # type: ignore[method-assign]
+    sandboxes = [Sandbox(runtime=process_runtime, transport="stdio")]
+    sandboxes[0].run_code("1")
+    member = object()
+    loop = join(member)
+    loop.loop.call_soon_threadsafe(sandboxes.clear)
+    until(lambda: removed_in)
+    leave(loop, member)
+    assert "agent-tools-events" not in removed_in
+
+
+def test_a_sandbox_whose_image_is_being_built_can_be_closed(process_runtime: Runtime) -> None:
+    builds, goes_on = threading.Event(), threading.Event()
+
+    def build(_: object) -> str:
+        builds.set()
+        goes_on.wait()
+        return "none"
+
+    sandbox = Sandbox(runtime=Runtime(process_runtime.engine, build))
+    starting = threading.Thread(target=sandbox.start)
+    starting.start()
+    try:
+        assert builds.wait(20)
+        closing = threading.Thread(target=sandbox.close, daemon=True)
+        closing.start()
+        closing.join(20)
+        assert not closing.is_alive()
+    finally:
+        goes_on.set()
+        starting.join()
+        sandbox.close()
