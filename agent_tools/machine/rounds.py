@@ -19,6 +19,7 @@ from agent_tools.machine.background import start_thread
 
 ROUND_SECONDS = 0.5  # between two rounds
 MOST_CHECKERS = 4  # threads for checks, in one process
+REMOVE_SECONDS = 60.0  # for a check that is running when its object is removed: a file server may hang
 LINGER_SECONDS = 2.0  # seconds that such a thread waits for the next check before it ends
 
 _log = logging.getLogger("agent_tools.rounds")
@@ -72,12 +73,13 @@ class Rounds:
                 self._is_going = start_thread(self._go_round, "agent-tools-rounds") is not None
 
     def remove(self, watched: Watched) -> None:
-        """Stop watching an object, and wait for a check of it in another thread."""
+        """Stop watching an object, and wait up to REMOVE_SECONDS for a check of it in another thread."""
         with self._changed:
             self._watched.pop(id(watched), None)
             self._due.pop(id(watched), None)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._checking.get(id(watched)) in (None, threading.get_ident()))
+            is_over = lambda: self._checking.get(id(watched)) in (None, threading.get_ident())  # noqa: E731
+            self._changed.wait_for(is_over, REMOVE_SECONDS)
             self._took.pop(id(watched), None)
 
     def _go_round(self) -> None:

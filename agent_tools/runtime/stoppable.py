@@ -10,6 +10,7 @@ Theory of operation
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -25,6 +26,8 @@ from agent_tools.machine.background import MOST_AT_ONCE, start_thread
 
 SETTLE_SECONDS = 5.0  # for removals, once stopped
 STOPPED = "No sandbox is started any more: the process that would use it is stopping."
+
+_log = logging.getLogger("agent_tools.runtime")
 
 
 class Stopping(SandboxStartError):
@@ -148,5 +151,9 @@ class StoppableEngine:
                     self._changed.notify_all()
                     return
                 sandbox = self._removals.popleft()
-            with contextlib.suppress(EngineError):
+            try:
                 self._engine.remove(sandbox)
+            except EngineError:
+                pass
+            except Exception:  # noqa: BLE001  (the others are removed all the same)
+                _log.exception("A sandbox could not be removed.")

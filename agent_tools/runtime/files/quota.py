@@ -137,10 +137,10 @@ class Quota:
         return max(0, min(growth, found.changed + deleted.bytes))
 
     def refuse_excess(self) -> None:
-        """Raise if the contents are not counted yet, or an excess for which code was killed is still there.
+        """Count the contents if nothing has, and raise if an excess for which code was killed is still there.
 
-        It raises once for an excess; the next code may run to delete files, as long as it adds nothing. Folders that
-        are too deep to be counted are moved up.
+        A count in another thread is awaited for COUNT_SECONDS. It raises once for an excess; the next code may run to
+        delete files, as long as it adds nothing. Folders that are too deep to be counted are moved up.
 
         Raises:
             FileRejected: no code may run now.

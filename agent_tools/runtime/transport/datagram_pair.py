@@ -47,7 +47,7 @@ def datagram_pair() -> tuple[DatagramEnd, DatagramEnd]:
 
 
 class DatagramEnd:
-    """Implements Words. Several threads may send; one at a time receives."""
+    """Implements DatagramSocket. Several threads may send; one at a time receives."""
 
     def __init__(self, bell: socket.socket, coming: deque[bytes], going: deque[bytes]) -> None:
         self._bell = bell

@@ -106,7 +106,11 @@ class StdioTransport:
     def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> Lifeline | None:
         """Wait until PID 1 says that it is ready."""
         assert stdio is not None
-        self._relay = Relay(stdio, self._words, self._lifeline.note_lost)
+        try:
+            self._relay = Relay(stdio, self._words, self._lifeline.note_lost)
+        except BaseException:
+            stdio.close()
+            raise
         return self._lifeline if self._relay.await_ready(deadline, still_runs) else None
 
     def open(self, order: SocketOrder, lifeline: Lifeline) -> list[socket.socket] | None:

@@ -76,6 +76,20 @@ def test_a_look_that_is_under_way_is_over_when_its_thing_is_removed() -> None:
     assert thing.checks == 1
 
 
+def test_a_look_that_hangs_does_not_keep_a_removal_waiting_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_tools.machine.rounds.REMOVE_SECONDS", 0.05)
+    watching, thing = Rounds(0.01), Thing(may_end=False)
+    watching.add(thing)
+    assert thing.is_looked_at.wait(FOREVER)
+    removing = threading.Thread(target=watching.remove, args=(thing,), daemon=True)
+    removing.start()
+    removing.join(FOREVER)
+    assert not removing.is_alive()
+    thing.may_end.set()
+    until(lambda: watching.cost == 0.0)
+    assert thing.checks == 1
+
+
 def test_a_look_may_remove_its_own_thing() -> None:
     watching = Rounds(0.01)
 

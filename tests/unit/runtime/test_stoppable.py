@@ -115,3 +115,20 @@ def test_a_start_that_is_interrupted_leaves_no_sandbox(slow: SlowEngine, engine:
     slow.go_on.set()
     engine.settle()
     assert slow.removed == ["c0"]
+
+
+def test_a_removal_that_fails_in_an_unknown_way_keeps_nothing_waiting(slow: SlowEngine) -> None:
+    class Failing(SlowEngine):
+        def remove(self, sandbox: EngineContainer) -> None:
+            super().remove(sandbox)
+            raise OSError(5, "Input/output error")
+
+    failing = Failing()
+    failing.go_on.set()
+    engine = StoppableEngine(cast("Engine", failing))
+    started = [engine.start(SPEC) for _ in range(12)]
+    engine.stop()
+    for each in started:
+        engine.remove(each)
+    engine.settle()
+    assert len(failing.removed) == 12

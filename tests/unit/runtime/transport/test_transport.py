@@ -283,3 +283,16 @@ def test_closing_hangs_up_on_the_guest() -> None:
         assert met.guest.recv(100) == b""
         assert met.transport.run_dir is not None
         assert not met.transport.run_dir.exists()
+
+
+def test_a_relay_that_cannot_be_started_leaves_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("agent_tools.runtime.transport.transport.Relay", fail)
+    ours, theirs = socket.socketpair()
+    with theirs, contextlib.closing(StdioTransport()) as transport:
+        with pytest.raises(RuntimeError):
+            transport.await_guest(SocketStdio(ours), time.monotonic() + FOREVER, lambda: True)
+        theirs.settimeout(FOREVER)
+        assert theirs.recv(1) == b""
