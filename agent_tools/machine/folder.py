@@ -137,7 +137,7 @@ def _make_folder(fd: int, name: str) -> bool:
 
 
 def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
-    """Return the regular files among the first `most` entries, and whether there are no more entries."""
+    """Return the regular files among the first `limit` entries, and whether there are no more entries."""
     found: Snapshot = {}
     looked_at = 0
     with contextlib.suppress(OSError), open_folder(path) as fd:

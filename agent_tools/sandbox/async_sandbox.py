@@ -45,7 +45,8 @@ def awaited(
 
 
 class AsyncSandbox(metaclass=OtherNames):
-    """`Sandbox` for async code; its docstrings apply here too. Cancelling a call stops its work and waits for the end.
+    """`Sandbox` for async code; its docstrings apply here too. Cancelling a call waits for the end of its work,
+    which it stops if that is code or a command.
 
     `on_output` functions are called in another thread. `sync` is the `Sandbox` that does the work.
     """

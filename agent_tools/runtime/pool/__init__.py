@@ -1,1 +1,1 @@
-"""Sessions: a work_dir and variables for a caller, independent of a single sandbox."""
+"""Pools: sandboxes that are started ahead of the sessions that will use them."""

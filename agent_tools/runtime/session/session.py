@@ -99,7 +99,7 @@ class Session:
                         yield record.add(output)
                     record.replaced = sandbox.root.replaced
             self._look_after_run()
-        return record.execution()
+            return record.execution()
 
     def _kernel_for_code(self) -> Kernel:
         """Return a live kernel; one whose end was ordered while it was being started will report that end."""

@@ -9,6 +9,7 @@ from typing import cast
 from agent_tools.engines.isolation import Isolation
 from agent_tools.limits import Limits
 from agent_tools.runtime.run_lock import RunLock
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
@@ -31,7 +32,7 @@ class FakeSandbox:
 class OvertakenLock(RunLock):
     """Does something once, just before it is released: as another thread may, which finds it locked."""
 
-    def __init__(self, action: Callable[[], None]) -> None:
+    def __init__(self, action: Callable[[], object]) -> None:
         super().__init__()
         self._actions = [action]
 
@@ -50,3 +51,11 @@ def test_a_session_closed_just_before_its_lock_is_released_closes_its_sandbox(wo
         pass
     assert sandbox.calls == ["remove", "close"]
     assert not session.is_busy
+
+
+def test_a_file_that_comes_after_a_run_is_not_among_its_changes(process_runtime: Runtime, work_dir: Path) -> None:
+    session = process_runtime.open("a", SessionSpec("none", work_dir, Isolation(), Limits()))
+    session._lock = OvertakenLock(lambda: (work_dir / "later").touch())
+    execution = session.run("open('mine', 'w').close()", 20)
+    assert (work_dir / "later").exists()
+    assert [each.name for each in execution.changes] == ["mine"]
