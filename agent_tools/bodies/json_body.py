@@ -127,13 +127,13 @@ async def sized(size: int, work: Callable[..., T], *args: Any) -> T:
 
 async def written(value: Any, write: Callable[[Any], T]) -> T:
     """Return what `write` makes of a value as JSON; in a thread unless it is small."""
-    return await sized(_size(value), write, value)
+    return await sized(size_of(value), write, value)
 
 
-def _size(value: Any) -> int:
-    """Return about how many bytes the JSON of a value has; counting ends beyond `LARGE`."""
+def size_of(value: Any, most: float = LARGE) -> int:
+    """Return about how many bytes the JSON of a value has; counting ends beyond `most`."""
     size, left = 0, [value]
-    while left and size <= LARGE:
+    while left and size <= most:
         each = left.pop()
         size += len(each) if isinstance(each, (str, bytes)) else 4
         if isinstance(each, dict):

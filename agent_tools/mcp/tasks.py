@@ -6,6 +6,7 @@ Its result is the whole answer of the call. Tasks are in memory and end with the
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import anyio.to_thread
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolResult, RequestParams
 
+from agent_tools.bodies.json_body import size_of
 from agent_tools.containers.keys import first_of_most
 from agent_tools.limits import MIB
 from agent_tools.mcp.activity import TAIL, Activity
@@ -66,7 +68,7 @@ class RunTask:
         else:
             result = self._tell(activity).model_dump(by_alias=True, mode="json", exclude_none=True)
             self._facts = {**facts, "status": "completed", "result": result}
-            self.size = _size(result)
+            self.size = size_of(result, math.inf)
         self._activity = None
         return self._facts
 
@@ -113,15 +115,6 @@ class RunTasks:
         over = [task for task in over if task.id in self._tasks]
         while sum(task.size for task in over) > MAX_ENDED_BYTES:
             del self._tasks[over.pop(first_of_most([task.owner for task in over])).id]
-
-
-def _size(value: object) -> int:
-    """Count the characters in JSON, without writing megabytes of pictures in the event loop."""
-    if isinstance(value, dict):
-        return sum(len(name) + _size(each) for name, each in value.items())
-    if isinstance(value, list):
-        return sum(map(_size, value))
-    return len(value) if isinstance(value, str) else len(str(value))
 
 
 def undeclared() -> MCPError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import socket
 import struct
 import time
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from agent_tools.guest.wire.sockets import await_input
 from agent_tools.json_parts import has_more_parts
 
 CHUNK_BYTES = 256 * 1024
@@ -83,9 +83,7 @@ class Conversation:
     @property
     def is_idle(self) -> bool:
         """True while the connection is open and the guest has sent nothing unasked."""
-        poller = select.poll()
-        poller.register(self._socket, select.POLLIN)
-        return not poller.poll(0)
+        return not await_input(self._socket.fileno(), 0)
 
     def hang_up(self) -> None:
         """Shut the connection down, which wakes threads that wait for it; `close` is still needed."""
