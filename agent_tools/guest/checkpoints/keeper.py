@@ -8,13 +8,12 @@ one, and may be the kernel, which it could have been before.
 
 import contextlib
 import re
-import select
 import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..wire.sockets import pair
+from ..wire.sockets import await_hang_up, pair
 from ..wire.words import NO_COPY
 from . import datagrams
 from .datagrams import BRANCH
@@ -183,9 +182,7 @@ class Keeper:
     def _forget_unused_lines(self) -> None:
         """Let go of the lines whose other end was closed: by a kernel whose fork failed, or by a copy's end."""
         for number, ours in list(self._ahead.items()):
-            poller = select.poll()
-            poller.register(ours, 0)  # for POLLHUP, which is always told
-            if poller.poll(0):
+            if await_hang_up(ours.fileno(), 0):
                 self._ahead.pop(number).close()
 
     def _candidates(self, run: int, *, is_exact: bool) -> list[Copy]:
