@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -398,7 +399,7 @@ def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
         if kinds[name] == "bool":
             if not isinstance(value, bool):
                 raise InvalidParams(f"{option} has {name}={value!r}, which is not True or False.")
-        elif isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             raise InvalidParams(f"{option} has {name}={value!r}, which is not a positive number.")
     return overrides
 

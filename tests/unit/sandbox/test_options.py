@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from agent_tools import Policy, Sandbox, Toolset
+from agent_tools.engines.image_versions import contents_told
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MIB
-from agent_tools.runtime.engine_lookup import describe
 from agent_tools.sandbox.options import Options, read_options
 from agent_tools.tools import CodeInterpreter
 
@@ -40,7 +40,7 @@ def test_the_description_stays_unless_versions_are_asked_for(tmp_path: Path) -> 
     plain = CodeInterpreter({"work_dir": str(tmp_path)})
     told = CodeInterpreter({"work_dir": str(tmp_path), "describe": "versions", "flavour": "newest"})
     assert plain.description == CodeInterpreter.description
-    assert told.description == f"{plain.description} {describe(Recipe(flavour='newest'))}"
+    assert told.description == f"{plain.description} {contents_told(Recipe(flavour='newest'))}"
     assert told.function["description"] == told.description
 
 
@@ -89,6 +89,7 @@ def test_a_pool_has_a_size_and_modules() -> None:
         ({"hostcalls": "price"}, "hostcalls='price'"),
         ({"memory": 2.0**30 + 0.5}, "whole number"),
         ({"pids": 99.5}, "pids=99.5"),
+        ({"limits": {"max_commands": float("inf")}}, "max_commands=inf, which is not a positive number"),
     ],
     ids=str,
 )
