@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from agent_tools.containers.config import ContainersConfig
+from agent_tools.engines.image_versions import contents_told
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.recipe import Recipe
 from agent_tools.engines.volumes import GUEST_VOLUMES
-from agent_tools.runtime.engine_lookup import describe
 
 
 def contents(config: ContainersConfig) -> str:
@@ -15,7 +15,7 @@ def contents(config: ContainersConfig) -> str:
     Not every key may use each volume, so none is named.
     """
     volumes = f" Shared folders, if there are any, are in {GUEST_VOLUMES}." if config.volumes else ""
-    return describe(Recipe.read(config.packages, config.debian_packages, config.flavour)) + volumes
+    return contents_told(Recipe.read(config.packages, config.debian_packages, config.flavour)) + volumes
 
 
 def reach(network: str) -> str:

@@ -18,8 +18,6 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from agent_tools import settings
-from agent_tools.engines.image_versions import contents_told
-from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineUnavailable, InvalidParams
 from agent_tools.extras import pip_install
 
@@ -106,11 +104,6 @@ def preparing() -> str:
     # slow to import; if not imported, no image is being prepared
     image = sys.modules.get("agent_tools.engines.docker.image")
     return str(image.preparing()) if image else ""
-
-
-def describe(recipe: Recipe) -> str:
-    """Return a sentence for a model on the Python and the main libraries of an image of this recipe."""
-    return contents_told(recipe)
 
 
 def _installed(name: str) -> EntryPoint | None:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agent_tools import settings
 from agent_tools.code_reader import Reading, read_params
+from agent_tools.engines.image_versions import contents_told
 from agent_tools.engines.volumes import with_volumes
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.results.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.results.variables import RestorePoint, SavedState, VariablesReport
-from agent_tools.runtime.engine_lookup import describe
 from agent_tools.runtime.files.workspace import what_is_there
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.options import FRESH, Keywords, config_of, timeout_of
@@ -301,7 +301,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         await to_its_end(self.close)
 
     def _description_with_contents(self) -> str:
-        contents = "" if self.options.image else describe(self.options.recipe)
+        contents = "" if self.options.image else contents_told(self.options.recipe)
         if contents in self.description:
             return self.description
         skills = self.options.skills

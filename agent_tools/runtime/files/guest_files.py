@@ -87,7 +87,7 @@ class GuestFiles:
             entries = head.get("entries")
             if not isinstance(entries, list) or len(entries) > most:
                 raise ValueError("a malformed list of files")
-            if _whole(head.get("total")) > most:
+            if whole(head.get("total")) > most:
                 raise OSError(errno.EFBIG, f"more than {most:,} entries (max_listed_files)", path)
             found = [_info(entry, path) for entry in entries]
         return sorted(found, key=lambda info: info.name)
@@ -270,10 +270,11 @@ def _info(entry: object, folder: str) -> FileInfo:
     if not isinstance(name, str) or kind not in _KINDS:
         raise ValueError("a malformed entry")
     path = posixpath.join(folder, name) if folder not in ("", ".") else name
-    return FileInfo(name, path, kind, _whole(size), _whole(modified) / 1e9, _whole(mode))
+    return FileInfo(name, path, kind, whole(size), whole(modified) / 1e9, whole(mode))
 
 
-def _whole(value: object) -> int:
+def whole(value: object) -> int:
+    """Return a number of the guest's if it is a whole one of 63 bits. Raises ValueError."""
     if type(value) is not int or not 0 <= value < 2**63:
         raise ValueError("a number out of range")
     return value

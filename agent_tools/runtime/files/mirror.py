@@ -22,7 +22,7 @@ from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.folder import Facts, Snapshot
 from agent_tools.runtime.files.file_conversation import Conversation
-from agent_tools.runtime.files.guest_files import FileServiceError, GuestFiles, check, content, give, pieces
+from agent_tools.runtime.files.guest_files import FileServiceError, GuestFiles, check, content, give, pieces, whole
 
 WORK_DIR = "."  # as the guest knows it
 MAX_NAME = 4096  # characters of a relative name
@@ -193,14 +193,12 @@ class Mirror:
         entries = head.get("entries")
         if not isinstance(entries, list) or len(entries) > limit:
             raise ValueError("a malformed list of files")
-        if _whole(head.get("total"), 2**53) > limit:
+        if whole(head.get("total")) > limit:
             raise FileRejected(f"{self._noun} holds more than {limit:,} entries (max_work_dir_entries)")
         found = dict(_entry(entry) for entry in entries)
         if len(found) + _folders_of(found) > limit:
             raise ValueError("a list of files in more folders than there may be")
-        return {name: facts for name, facts in found.items() if not self._skips(name)}, _whole(
-            head.get("unread", 0), 2**53
-        )
+        return {name: facts for name, facts in found.items() if not self._skips(name)}, whole(head.get("unread", 0))
 
     def _there_at(self, name: str) -> str:
         return posixpath.join(self._folder, name)
@@ -238,7 +236,7 @@ def _entry(entry: object) -> tuple[str, Facts]:
 def _facts(values: object) -> Facts:
     if not isinstance(values, list) or len(values) != 3:
         raise ValueError("malformed facts of a file")
-    size, modified, inode = (_whole(value, 2**63) for value in values)
+    size, modified, inode = (whole(value) for value in values)
     return size, modified, inode
 
 
@@ -267,12 +265,6 @@ def is_plain_name(name: object) -> bool:
     if name.count("/") > folder.MAX_DEPTH:  # the guest lists none that are deeper, nor are they here
         return False
     return all(part not in ("", ".", "..") and len(part) <= MAX_PART for part in name.split("/"))
-
-
-def _whole(value: object, most: int) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError("a number out of range")
-    return value
 
 
 def fetched(mirror: Mirror, has_ended: Callable[[], bool]) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from agent_tools.engines.image_versions import contents_told
 from agent_tools.engines.recipe import Recipe
-from agent_tools.runtime.engine_lookup import describe
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, code, commands, in_container, post, shell, stream
 from tests.gateway.conftest import Gateway, NewGateway
@@ -225,7 +225,7 @@ def test_the_model_is_offered_the_shell_as_a_function(new_gateway: NewGateway) -
     assert body["tools"][0] == shell(memory_limit="1g")
     (offered,) = [each["function"] for each in gateway.upstream.requests[0]["tools"] if "city" not in str(each)][:1]
     assert offered["name"] == "bash"
-    assert describe(Recipe(flavour="newest")) in offered["description"]
+    assert contents_told(Recipe(flavour="newest")) in offered["description"]
     assert set(offered["parameters"]["properties"]) == {"commands", "timeout_ms", "max_output_length"}
     assert "5,000 at most" in offered["parameters"]["properties"]["timeout_ms"]["description"]
 

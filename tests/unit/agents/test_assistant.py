@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from agent_tools.agents import Agent, Assistant, Cancel, FnCallAgent, ReActChat
+from agent_tools.engines.image_versions import contents_told
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import ModelError
 from agent_tools.messages import ContentItem, FunctionCall, Message
-from agent_tools.runtime.engine_lookup import describe
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply
 from agent_tools.tools import BaseTool, CodeInterpreter, register_tool
 from agent_tools.tools.registry import TOOL_REGISTRY
@@ -210,7 +210,7 @@ def test_the_model_is_told_once_what_the_sandbox_has(
     tool = CodeInterpreter({"work_dir": str(tmp_path), "flavour": "newest", **given})
     model = ScriptedModel("Final Answer: 4")
     kind([tool], model).run_nonstream(HI)
-    assert str(model.asked[0]).count(describe(Recipe(flavour="newest"))) == 1
+    assert str(model.asked[0]).count(contents_told(Recipe(flavour="newest"))) == 1
 
 
 def test_of_an_image_of_ones_own_the_model_is_told_nothing(tmp_path: Path) -> None:

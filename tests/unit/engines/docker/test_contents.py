@@ -4,7 +4,6 @@ from agent_tools.engines.docker.image import REGISTRY_BASE
 from agent_tools.engines.image_versions import MAIN, PYTHON, contents_told
 from agent_tools.engines.package_data import shipped
 from agent_tools.engines.recipe import FLAVOURS, Flavour, Recipe
-from agent_tools.runtime.engine_lookup import describe
 
 
 def test_the_python_is_the_one_of_the_base() -> None:
@@ -22,8 +21,8 @@ def test_every_main_library_is_told_with_the_version_of_its_lock(flavour: Flavou
 
 
 def test_flavours_and_what_was_added_are_told() -> None:
-    told = describe(Recipe(("polars==1.35.0",), ("graphviz",), "agent"))
+    told = contents_told(Recipe(("polars==1.35.0",), ("graphviz",), "agent"))
     assert told.startswith(f"Python {PYTHON} with numpy ")
     assert told.endswith("polars==1.35.0, graphviz.")
     assert {"git", "ripgrep,", "pytest"} & set(told.split())
-    assert "plotly" in describe(Recipe(flavour="full"))
+    assert "plotly" in contents_told(Recipe(flavour="full"))
