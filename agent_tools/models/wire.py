@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import base64
 import mimetypes
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import cast
 
 from agent_tools.errors import ModelError
 from agent_tools.messages import ASSISTANT, FUNCTION, SERVER_FIELDS, TOOL, ContentItem, Message, text_of
@@ -32,19 +35,19 @@ def wire_messages(messages: Conversation) -> list[JsonObject]:
         ModelError: an image, audio or video is neither a URL nor a file that can be read.
     """
     wire: list[JsonObject] = []
-    unanswered: list[str] = []  # ids of calls whose results have not come
-    joins = False
-    for message in messages:
-        if isinstance(message, Message) and message.role == ASSISTANT:
-            joins = _add_assistant(wire, message, unanswered, joins)
+    unanswered = OrderedDict[str, None]()  # ids of calls whose results have not come
+    for is_reply, group in groupby(messages, lambda each: isinstance(each, Message) and each.role == ASSISTANT):
+        if is_reply:
+            wire.append(_reply(cast("list[Message]", list(group)), len(wire) + 1))
+            unanswered = OrderedDict.fromkeys(call["id"] for call in wire[-1].get("tool_calls", ()))
             continue
-        joins = False
-        if not isinstance(message, Message):
-            wire.append(dict(message))
-        elif message.role in (FUNCTION, TOOL):
-            wire.append(_result(message, unanswered))
-        else:
-            wire.append(_plain_message(message))
+        for message in group:
+            if not isinstance(message, Message):
+                wire.append(dict(message))
+            elif message.role in (FUNCTION, TOOL):
+                wire.append(_result(message, unanswered))
+            else:
+                wire.append(_plain_message(message))
     return wire
 
 
@@ -94,28 +97,26 @@ def wire_usage(usage: Usage) -> JsonObject:
     }
 
 
-def _add_assistant(wire: list[JsonObject], message: Message, unanswered: list[str], joins: bool) -> bool:
-    """Append the message, or join its call to the reply before it; return whether the next may join this one."""
-    if not joins:
-        wire.append({"role": ASSISTANT, "content": message.text})
-        unanswered.clear()
-    elif message.text:
-        wire[-1]["content"] = f"{wire[-1]['content']}\n\n{message.text}".lstrip("\n")
-    if reasoning := text_of(message.reasoning_content):
-        wire[-1][REASONING] = wire[-1].get(REASONING, "") + reasoning
-    more = (message.extra or {}).get(SERVER_FIELDS) or {}
-    if more:
-        fields = wire[-1].setdefault(SERVER_FIELDS, {})
-        fields.update({name: more[name] for name in ("message", "model") if more.get(name)})
-    if message.function_call:
-        calls = wire[-1].setdefault("tool_calls", [])
-        id_ = message.call_id or f"call_{len(wire)}_{len(calls)}"
-        unanswered.append(id_)
-        if more.get("call"):
-            wire[-1].setdefault(SERVER_FIELDS, {}).setdefault("calls", {})[id_] = more["call"]
-        function = {"name": message.function_call.name, "arguments": message.function_call.arguments}
-        calls.append({"id": id_, "type": "function", "function": function})
-    return True
+def _reply(messages: Sequence[Message], number: int) -> JsonObject:
+    """Return the messages of one reply as one message; `number` is its place, for the ids of calls without one."""
+    first, *more_texts = [message.text for message in messages]
+    said = "\n\n".join([first, *filter(None, more_texts)]).lstrip("\n") if any(more_texts) else first
+    reply: JsonObject = {"role": ASSISTANT, "content": said}
+    if reasoning := "".join(text_of(message.reasoning_content) for message in messages):
+        reply[REASONING] = reasoning
+    for message in messages:
+        more = (message.extra or {}).get(SERVER_FIELDS) or {}
+        if more:
+            fields = reply.setdefault(SERVER_FIELDS, {})
+            fields.update({name: more[name] for name in ("message", "model") if more.get(name)})
+        if message.function_call:
+            calls = reply.setdefault("tool_calls", [])
+            id_ = message.call_id or f"call_{number}_{len(calls)}"
+            if more.get("call"):
+                reply[SERVER_FIELDS].setdefault("calls", {})[id_] = more["call"]
+            function = {"name": message.function_call.name, "arguments": message.function_call.arguments}
+            calls.append({"id": id_, "type": "function", "function": function})
+    return reply
 
 
 def _with_fields(message: JsonObject, model: str) -> JsonObject:
@@ -144,10 +145,9 @@ def _call_with(call: object, fields_of: Mapping[str, object]) -> object:
     return {**_without_items(fields), **call, "function": function}
 
 
-def _result(message: Message, unanswered: list[str]) -> JsonObject:
-    id_ = message.call_id or (unanswered[0] if unanswered else "call_unknown")
-    if id_ in unanswered:
-        unanswered.remove(id_)
+def _result(message: Message, unanswered: OrderedDict[str, None]) -> JsonObject:
+    id_ = message.call_id or next(iter(unanswered), "call_unknown")
+    unanswered.pop(id_, None)
     return {"role": TOOL, "tool_call_id": id_, "content": _result_text(message.items)}
 
 

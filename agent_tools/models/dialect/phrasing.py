@@ -137,18 +137,19 @@ def _shows(message: JsonObject) -> bool:
 
 def _in_turns(messages: Sequence[JsonObject]) -> list[JsonObject]:
     """Put messages in the order that strict chat templates want: user, assistant (with its tools' results), user."""
-    turns: list[JsonObject] = []
+    turns: list[tuple[JsonObject, list[Any]]] = []  # each with the contents of its messages
     for each in messages:
         message = {**each, "role": USER} if each.get("role") in _LEADS else each
-        role, last = message.get("role"), turns[-1] if turns else {}
+        role, content = message.get("role"), message.get("content")
+        last, contents = turns[-1] if turns else ({}, [])
+        if role in (USER, ASSISTANT) and role == last.get("role") and not last.get("tool_calls"):
+            turns[-1] = {**last, **message}, contents
+            contents.append(content)
+            continue
         if role == USER and last.get("role") == TOOL:
-            turns.append({"role": ASSISTANT, "content": BETWEEN})
-            turns.append(message)
-        elif role in (USER, ASSISTANT) and role == last.get("role") and not (last.get("tool_calls")):
-            turns[-1] = {**last, **message, "content": _joined([last.get("content"), message.get("content")])}
-        else:
-            turns.append(message)
-    return turns
+            turns.append(({"role": ASSISTANT, "content": BETWEEN}, [BETWEEN]))
+        turns.append((message, [content]))
+    return [{**turn, "content": _joined(contents)} if len(contents) > 1 else turn for turn, contents in turns]
 
 
 def _one_call_each(messages: Sequence[JsonObject]) -> Iterator[JsonObject]:

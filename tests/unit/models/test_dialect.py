@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -440,3 +441,16 @@ def test_a_call_of_many_parts_is_shown_to_the_model_as_it_was_written() -> None:
         said = phrased(asked, UpstreamProfile(tools="prompted"))["messages"][0]["content"]
         written = {"name": "f", "arguments": arguments if shown is None else shown}
         assert said == f"<tool_call>\n{json.dumps(written)}\n</tool_call>"
+
+
+def test_the_messages_of_a_turn_are_joined_once() -> None:
+    text = "x" * 10_000
+    asked = {"messages": [message("user", text)] * 100}
+    tracemalloc.start()
+    try:
+        (turn,) = phrased(asked, UpstreamProfile(roles="merged"))["messages"]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert turn == message("user", "\n\n".join([text] * 100))
+    assert peak < 1.5 * 100 * len(text)  # the whole text, and none that is half joined

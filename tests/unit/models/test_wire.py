@@ -1,4 +1,5 @@
 import base64
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,16 @@ def test_server_fields_never_replace_what_is_known() -> None:
     fields = {"message": {"content": "b", "z": 3}, "calls": {"c": more}}
     whole = {**call, "x": 1, "function": {**call["function"], "y": 2}}
     assert with_server_fields([{**message, SERVER_FIELDS: fields}], "m") == [{**message, "z": 3, "tool_calls": [whole]}]
+
+
+def test_the_texts_of_a_reply_are_joined_once() -> None:
+    text = "x" * 10_000
+    messages = [Message(ASSISTANT, text, reasoning_content=text) for _ in range(100)]
+    tracemalloc.start()
+    try:
+        (reply,) = wire_messages(messages)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (reply["content"], reply["reasoning_content"]) == ("\n\n".join([text] * 100), text * 100)
+    assert peak < 2.5 * 100 * len(text)  # both texts, and none of them half joined
