@@ -1,22 +1,26 @@
-"""The opening of a fork: its session is open from the beginning and cannot be opened again."""
+"""The opening of a further kernel: its session is open from the beginning and cannot be opened again."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.session.session import Session, fork
+from agent_tools.runtime.session.session import Session
 from agent_tools.sandbox.opening import Opening
 
 
 class ForkedOpening(Opening):
-    """Holds a reference to the sandbox that it was forked from, which stays open at least as long as the fork."""
+    """Holds a reference to the sandbox that it was made of, which stays open at least as long.
 
-    def __init__(self, parent: Opening) -> None:
+    `begin` makes its session of that one's.
+    """
+
+    def __init__(self, parent: Opening, begin: Callable[[Session], Session]) -> None:
         runtime = parent._open_runtime()
         super().__init__(parent.options, runtime, takes_functions=parent._takes_functions)
         self._parent = parent
-        self._session: Session = fork(parent.session())
+        self._session = begin(parent.session())
         self._end = weakref.finalize(self, self._session.close)
 
     def session(self) -> Session:

@@ -24,6 +24,7 @@ from agent_tools.results.variables import RestorePoint, SavedState, VariablesRep
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.files.archives import NO_FILES, opened
 from agent_tools.runtime.files.workspace import Workspace
+from agent_tools.runtime.session.session import Session, fork, fresh_session
 from agent_tools.sandbox.forked_opening import ForkedOpening
 from agent_tools.sandbox.method_arguments import (
     StrPath,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from agent_tools.skills.skill import Skill
 
 
-_EMPTY = "get_ipython().reset(new_session=True)"
 Self = TypeVar("Self", bound="Sandbox")
 WORK_DIR = "."  # the working folder of the file service
 
@@ -430,24 +430,19 @@ class Sandbox(metaclass=OtherNames):
             KernelDied: the fork was not ready within `start_timeout`.
             EngineError: a container was needed and could not be started.
         """
-        forked = object.__new__(type(self))
-        history = self._history.copy() if self._history else None
-        vars(forked).update(vars(self), _opening=ForkedOpening(self._opening), _history=history)
-        return forked
+        return self._beside(fork, self._history.copy() if self._history else None)
 
     def fresh_kernel(self: Self) -> Self:
-        """Return another kernel in the same container, as `fork` does, without the variables of this one.
+        """Return another kernel in the same container, as `fork` does, but as after `restart`; at once if code runs.
 
-        Imported modules stay imported. After a crash it continues from its last checkpoint, as a fork does. Errors as
-        for `fork`.
+        After a crash it continues from its last checkpoint. Errors as for `fork`, but for CheckpointMissing.
         """
-        forked = self.fork()
-        try:
-            forked._opening.session().variables.define(_EMPTY)
-        except BaseException:
-            forked.close()
-            raise
-        return forked
+        return self._beside(fresh_session, History(self.options.history) if self.options.history else None)
+
+    def _beside(self: Self, begin: Callable[[Session], Session], history: History | None) -> Self:
+        made = object.__new__(type(self))
+        vars(made).update(vars(self), _opening=ForkedOpening(self._opening, begin), _history=history)
+        return made
 
     @overload
     def save(self, *, variables: Literal[False] = False) -> bytes: ...

@@ -37,6 +37,11 @@ def settled(sandbox: Sandbox) -> int:
     """Return how many processes live when as many checkpoints are kept as ever are, beside marks."""
     run(sandbox, "x = 1", "x = 1", "x = 1")
     sandbox.fork().close()
+    return settled_without_forks(sandbox)
+
+
+def settled_without_forks(sandbox: Sandbox) -> int:
+    """Return how many processes live once their number no longer changes."""
     looks = [processes(sandbox)]
     while len(looks) < STEADY or len(set(looks[-STEADY:])) > 1:  # what the fork left may take a moment to end
         time.sleep(0.05)
@@ -318,6 +323,27 @@ def test_closing_leaves_nothing(sandbox: Sandbox) -> None:
             running.result(ENOUGH)
     with pytest.raises(SessionClosed):
         left.run_code("1")
+
+
+def test_a_closed_fresh_kernel_leaves_nothing(sandbox: Sandbox) -> None:
+    run(sandbox, "import subprocess, threading", "threading.Thread(target=threading.Event().wait, daemon=True).start()")
+    before = settled_without_forks(sandbox)
+    fresh = sandbox.fresh_kernel()
+    run(fresh, "import subprocess; subprocess.Popen(['sleep', '601'], start_new_session=True)", "x = 1", "x = 2")
+    fresh.close()
+    assert comes_to(lambda: processes(sandbox), before)
+    assert sleepers(sandbox) == []
+
+
+def test_a_fresh_kernel_that_ends_its_supervisor_ends_itself(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1")
+    fresh = sandbox.fresh_kernel()
+    run(fresh, "import subprocess; subprocess.Popen(['sleep', '602'], start_new_session=True)")
+    assert isinstance(fresh.run_code(SUPERVISORS + "os.kill(supervisor, signal.SIGKILL)").error, Died)
+    with pytest.raises(SandboxGone):
+        fresh.run_code("1")
+    assert comes_to(lambda: sleepers(sandbox), [])
+    assert sandbox.run_code("x").value == 1
 
 
 def test_no_fork_where_no_checkpoint_can_be_taken(sandbox: Sandbox) -> None:

@@ -13,13 +13,14 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from ..checkpoints import oom_priority
 from ..checkpoints.keeper import Keeper
 from ..forks import MAX_TRACEBACK, in_fork, set_dumpable, yield_to_pid_1
 from ..gvisor import is_gvisor
 from ..process_scope import Descendants, ProcessScope
-from ..processes import is_child, status_of_main_thread
+from ..processes import adopt_orphans, is_child, status_of_main_thread
 from ..wire.sockets import await_any, pair
 from ..wire.words import (
     NO_COPY,
@@ -31,6 +32,7 @@ from ..wire.words import (
     Exit,
     Failed,
     Files,
+    FreshBranch,
     Interrupt,
     Kill,
     Mark,
@@ -160,6 +162,8 @@ class Init:
                 self.host.say(Marked(self.generation, run if self.keeper.mark(run) else 0))
             case Branch(number, run):
                 self.branch(number, run, descriptors)
+            case FreshBranch(number):
+                self.fork_supervisor(number, descriptors[0])
             case EndBranch(number):
                 self.end_branch(number)
             case Kill():
@@ -246,6 +250,24 @@ class Init:
         with contextlib.suppress(OSError), self.branches.expect(number) as announced:  # without room there is none
             is_asked = self.keeper.branch(run, [*descriptors, announced.fileno()])
         self.host.say(Marked(self.generation, run if is_asked else 0))
+
+    def fork_supervisor(self, number: int, lifeline: int) -> None:
+        """Fork a supervisor whose kernels begin as those of this process do."""
+        scope = Descendants(has_pid_1=os.getpid() == 1)
+        with contextlib.suppress(OSError):  # there is no room for a process
+            pid = os.fork()
+            if pid == 0:
+                in_fork(lambda: self.become_supervisor(lifeline, scope))
+            self.branches.add(number, pid)
+
+    def become_supervisor(self, lifeline: int, scope: Descendants) -> NoReturn:
+        """Turn this fork into the supervisor of a branch."""
+        self.let_go()
+        if self.kernel_fd >= 0:
+            os.close(self.kernel_fd)
+        set_dumpable(True)
+        yield_to_pid_1()
+        supervise(lifeline, self.run_kernel, scope)
 
     def end_branch(self, number: int) -> None:
         """End the supervisor of a branch, and all that comes from it."""
@@ -357,6 +379,19 @@ class Init:
         oom = is_over or oom_priority.oom_kills() > self.oom_kills
         full = oom_priority.fullest_folder() if oom else ()
         self.host.say(Exit(self.generation, max(0, code), max(0, -code), oom, *full))
+
+
+def supervise(lifeline: int, run_kernel: RunKernel, scope: Descendants) -> NoReturn:
+    """Be the supervisor of a branch, until PID 1 ends it, which the host orders when it hangs up."""
+    adopt_orphans()
+    oom_priority.rank("self", oom_priority.KERNEL_LAST)
+    try:
+        Init(StdioLifeline(lifeline, os.dup(lifeline)), run_kernel, scope).serve()
+        scope.kill_all_but(())
+        while True:
+            signal.pause()
+    finally:
+        os._exit(0)
 
 
 def _watched(pid: int) -> int:

@@ -6,7 +6,8 @@ Theory of operation
     A branch goes on from a copy of the kernel, beside the kernel, with its own variables. A fork of the copy becomes
     the branch's supervisor: it does for the branch what PID 1 does for the sandbox, by the same code and in the same
     words, which come over one socket as they would over stdio. Its kernels are forks of it, so each begins with the
-    state of the copy. It adopts orphans, so all processes of the branch can be told from the rest, and ended.
+    state of the copy; a fork of PID 1 as supervisor has fresh kernels. It adopts orphans, so all processes of the
+    branch can be told from the rest, and ended.
 
     The supervisor has the user of the code. Code that ends or stops it ends its own branch: the host sees the socket
     close, and PID 1 ends what is left.
@@ -22,15 +23,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from .. import bundle, lazy_modules, preload, processes
+from .. import bundle, lazy_modules, preload
 from ..checkpoints.datagrams import AWAKE
-from ..checkpoints.oom_priority import KERNEL_LAST, rank
 from ..forks import may_signal, set_dumpable
 from ..gvisor import forbid_calls, is_gvisor
 from ..process_scope import Descendants, WholeSandbox
 from ..work_dir_names import link_names
 from .hold import MODE, Hold
-from .init import RUN_DIR, WORK_DIR, Init, RunKernel
+from .init import RUN_DIR, WORK_DIR, Init, RunKernel, supervise
 from .lifeline import SocketLifeline, StdioLifeline, take_stdio
 from .login_names import name_login, write_names
 
@@ -82,18 +82,16 @@ def _booted() -> RunKernel:
         link_names(WORK_DIR)
     run_kernel = boot(WORK_DIR)
     set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
-    return partial(run_kernel, partial(supervise, Descendants(has_pid_1=os.getpid() == 1)))
+    return partial(run_kernel, partial(go_on_as_supervisor, Descendants(has_pid_1=os.getpid() == 1)))
 
 
-def supervise(scope: Descendants, descriptors: list[int], go_on: GoOn) -> NoReturn:
-    """Be the supervisor of a branch, until PID 1 ends it, which the host orders when it hangs up.
+def go_on_as_supervisor(scope: Descendants, descriptors: list[int], go_on: GoOn) -> NoReturn:
+    """Be the supervisor of a branch, in a fork of a copy of the kernel.
 
     `descriptors`: the branch's lifeline, and the socket that tells PID 1 that this supervisor is awake.
     """
     lifeline, announced = descriptors
     habits = _Habits()
-    processes.adopt_orphans()
-    rank("self", KERNEL_LAST)
     with socket.socket(fileno=announced) as to_parent:
         to_parent.send(AWAKE)
 
@@ -101,13 +99,7 @@ def supervise(scope: Descendants, descriptors: list[int], go_on: GoOn) -> NoRetu
         habits.restore()
         go_on(sockets)
 
-    try:
-        Init(StdioLifeline(lifeline, os.dup(lifeline)), run_kernel, scope).serve()
-        scope.kill_all_but(())
-        while True:
-            signal.pause()
-    finally:
-        os._exit(0)
+    supervise(lifeline, run_kernel, scope)
 
 
 class _Habits:

@@ -28,6 +28,10 @@ class Supervisors:
         """Return the descriptors on which supervisors say that they are awake."""
         return [line.fileno() for line in self._awaited.values()]
 
+    def add(self, number: int, pid: int) -> None:
+        """Note a supervisor that this process has forked itself."""
+        self._pids[number] = pid
+
     def expect(self, number: int) -> socket.socket:
         """Expect a supervisor; return its end of a line, which the caller closes."""
         self._awaited[number], theirs = datagrams.pair()

@@ -11,6 +11,7 @@ socket a line is a datagram, over stdio a frame of channel 0 (mux.py).
                      arm <interrupt> <kill>      seconds until SIGINT, and from then until SIGKILL
                      mark <run>                  keep the copy that was left after this run
                      branch <number> <run>       with one socket: a fork of that copy is the supervisor of a branch
+                     fresh_branch <number>       with one socket: a fork of PID 1 is, with fresh kernels
                      end_branch <number>         end it, and all that comes from it
                      interrupt <kill>            SIGINT, if a run is armed; seconds from then until SIGKILL, 0: never
                      disarm | kill | end_commands | pause | resume | rouse
@@ -126,6 +127,14 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class FreshBranch:
+    """Fork a supervisor whose kernels are fresh; the socket is as for `Branch`."""
+
+    number: int
+    sockets: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
 class EndBranch:
     """End the supervisor that was made by the order of this number, and all that comes from it."""
 
@@ -210,11 +219,11 @@ class Printed:
     text: str
 
 
-SocketOrder = Union[Start, Wake, Files, Spawn, Proxy, Branch]
+SocketOrder = Union[Start, Wake, Files, Spawn, Proxy, Branch, FreshBranch]
 Order = Union[SocketOrder, Arm, Disarm, Interrupt, Mark, EndBranch, Kill, EndCommands, Pause, Resume, Rouse]
 Report = Union[Ready, Exit, Failed, Marked, Printed]
 
-WITH_SOCKETS = (Start, Wake, Files, Spawn, Proxy, Branch)
+WITH_SOCKETS = (Start, Wake, Files, Spawn, Proxy, Branch, FreshBranch)
 
 
 def _word(kind: type) -> str:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Any, get_args
 
 from agent_tools.errors import KernelDied, PreludeError
-from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
+from agent_tools.guest.wire.words import Branch, EndBranch, FreshBranch, SocketOrder, Start, Wake
 from agent_tools.results.execution import Died, Error, TimedOut
 from agent_tools.results.variables import LOST, Hindrance, Variables
 from agent_tools.runtime.kernel.channel import KernelChannel, NoCheckpoint
@@ -137,6 +137,18 @@ class Kernels:
         if not is_asked:
             raise NoCheckpoint("")
         return opened[-1]
+
+    def open_branch(self) -> tuple[int, socket.socket]:
+        """Make a fork of PID 1 the supervisor of a branch with fresh kernels; return its number and its lifeline.
+
+        Raises:
+            KernelDied: the sandbox takes no orders.
+        """
+        order = FreshBranch(next(self._orders))
+        sockets = self._transport.open(order, self._lifeline)
+        if sockets is None:
+            raise KernelDied("the sandbox takes no orders")
+        return order.number, sockets[0]
 
     def end_branch(self, number: int) -> None:
         """Order PID 1 to end a branch, in any state of its supervisor."""

@@ -1,4 +1,4 @@
-"""A branch of a running sandbox: another kernel, forked from the present one, with its own variables.
+"""A branch of a running sandbox: another kernel, forked from the present one or fresh, with its own variables.
 
 It shares files, commands, network, quota and end with the sandbox. A supervisor in the sandbox
 (guest/pid1/supervisor.py) runs its kernels, with PID 1's protocol over stdio. User code can reach the supervisor, so
@@ -27,7 +27,7 @@ from agent_tools.runtime.transport.transport import StdioTransport
 
 
 class KernelBranch(KernelHolder):
-    """A branch, forked from the idle kernel of its parent. `close` releases everything.
+    """A branch, forked from the idle kernel of its parent, or with fresh kernels. `close` releases everything.
 
     Raises:
         NoCheckpoint: the parent's kernel cannot be copied now.
@@ -35,10 +35,11 @@ class KernelBranch(KernelHolder):
         InvalidParams: the sandbox has too many.
     """
 
-    def __init__(self, parent: AnySandbox, spec: SessionSpec) -> None:
+    def __init__(self, parent: AnySandbox, spec: SessionSpec, *, is_fresh: bool = False) -> None:
+        self._is_fresh = is_fresh
         self.spec = replace(
             spec,
-            prelude="",  # which the state knows
+            prelude=parent.kernels.prelude if is_fresh else "",  # which the state of a copy knows
             host_calls=spec.host_calls.sibling() if spec.host_calls else None,
         )
         """The specification of its session."""
@@ -53,7 +54,7 @@ class KernelBranch(KernelHolder):
                 undo.callback(self.spec.host_calls.close)
             parent.branches.had_any = True
             kernels: Kernels = parent.kernels
-            self._number, connected = kernels.fork(spec.limits.start_timeout)
+            self._number, connected = kernels.open_branch() if is_fresh else kernels.fork(spec.limits.start_timeout)
             self._stdio = SocketStdio(connected)
             undo.callback(self._stdio.close)
             undo.callback(self.remove)
@@ -90,7 +91,7 @@ class KernelBranch(KernelHolder):
         return not self._lifeline.is_hung_up() and self.root.is_usable
 
     def start_kernel(self, timeout: float) -> Kernel:
-        """Continue a kernel from the moment of the fork, within `timeout` seconds.
+        """Start a kernel, which goes on from the moment of the fork if there was one, within `timeout` seconds.
 
         Raises:
             KernelDied: it did not start.
@@ -99,13 +100,14 @@ class KernelBranch(KernelHolder):
             return self.kernels.start(time.monotonic() + timeout)
 
     def wake_kernel(self, timeout: float) -> Variables:
-        """Continue another kernel, from the latest checkpoint or from the moment of the fork."""
+        """Continue another kernel, from the latest checkpoint or from the moment of the fork, if there was one."""
         if self.has_ended or not self.root.has_work_dir:
             return LOST
         deadline = time.monotonic() + timeout
         with self.use():
             variables = self.kernels.go_back(deadline)
-            return variables if variables.kept else self._begin_again(deadline, variables.hindrance)
+            is_over = variables.kept or self._is_fresh
+            return variables if is_over else self._begin_again(deadline, variables.hindrance)
 
     def _begin_again(self, deadline: float, why: Hindrance) -> Variables:
         undone = self.runs.cells

@@ -157,14 +157,14 @@ class Session:
     @property
     def files(self) -> GuestFiles:
         """The files of its sandbox, which is started if there is none."""
-        return self._live().root.files
+        return self.live().root.files
 
     @property
     def commands(self) -> Commands:
         """The commands of its sandbox, which is started if there is none."""
-        return self._live().root.commands
+        return self.live().root.commands
 
-    def _live(self) -> AnySandbox:
+    def live(self) -> AnySandbox:
         """Return the sandbox for its files and commands, also while it runs code."""
         self._refuse_closed()
         if (sandbox := self._sandbox) and sandbox.is_usable:
@@ -409,6 +409,13 @@ class BranchSession(Session):
 def fork(session: Session) -> BranchSession:
     """Return a new session that continues from the present state of another one. Errors as for `Sandbox.fork`."""
     return BranchSession(session, session.variables.branch())
+
+
+def fresh_session(session: Session) -> BranchSession:
+    """Return a new session in the same sandbox, also while that runs code. Errors as for `Sandbox.fresh_kernel`."""
+    root = session.live().root
+    with root.use():
+        return BranchSession(session, KernelBranch(root, session.spec, is_fresh=True))
 
 
 class _BranchFactory:

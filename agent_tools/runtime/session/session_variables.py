@@ -49,12 +49,6 @@ class SessionVariables:
         self._between_runs = between_runs
         self._files = files
 
-    def define(self, source: str) -> None:
-        """Run code that leaves no trace but its definitions. Raises KernelError: it failed."""
-        with self._between_runs() as sandbox:
-            if problem := _problem(sandbox, source, self._recovery.spec.limits.timeout, "definition"):
-                raise KernelError(f"The kernel could not be prepared: {problem}")
-
     def undo(self) -> None:
         """Go back to before the last cell, unless its crash has done so. Errors as for `Sandbox.undo`."""
         with self._with_checkpoints() as sandbox:

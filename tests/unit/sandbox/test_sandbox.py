@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import nbformat
 import pytest
@@ -27,7 +26,6 @@ from agent_tools.results.execution import Died, Output, Restarted, Stream
 from agent_tools.results.variables import RestorePoint
 from agent_tools.runtime.kernel.channel import KernelChannel
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.runtime.session.session_variables import SessionVariables
 from tests.waiting import until
 
 AWAIT_KERNEL = KernelChannel.await_kernel
@@ -411,29 +409,49 @@ def test_a_switch_is_true_or_false_and_no_text(name: str, value: object) -> None
         Sandbox({name: value})
 
 
-def test_a_fresh_kernel_that_cannot_be_emptied_leaves_no_fork(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sandbox.run_code("1")
-    closed: list[Sandbox] = []
-    close = Sandbox.close
-    monkeypatch.setattr(Sandbox, "close", lambda self: (closed.append(self), close(self)))
-    monkeypatch.setattr(SessionVariables, "define", Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        sandbox.fresh_kernel()
-    assert [each is not sandbox for each in closed] == [True]
-
-
-def test_a_fresh_kernel_knows_no_variables_and_goes_its_own_way(sandbox: Sandbox) -> None:
-    sandbox.run_code("x = 1; open('a.txt', 'w').write('a')")
-    fresh = sandbox.fresh_kernel()
-    try:
+def test_a_fresh_kernel_knows_nothing_and_goes_its_own_way(sandbox: Sandbox) -> None:
+    sandbox.run_code("x = 1; open('a.txt', 'w').write('a'); import json; json.mark = 1")
+    with sandbox.fresh_kernel() as fresh:
         assert fresh.run_code("'x' in globals(), open('a.txt').read()").value == (False, "a")
+        assert fresh.run_code("import json; hasattr(json, 'mark')").value is False
         fresh.run_code("x = 2")
         assert isinstance(fresh.run_code("import os; os.kill(os.getpid(), 9)").error, Died)
         assert [each.run_code("x").value for each in (fresh, sandbox)] == [2, 1]
-    finally:
-        fresh.close()
+        with fresh.fork() as fork, fork.fresh_kernel() as second:
+            assert fork.run_code("x").value == 2
+            assert second.run_code("'x' in globals()").value is False
+        fresh.restart()
+        assert fresh.run_code("'x' in globals()").value is False
+
+
+def test_a_fresh_kernel_needs_no_idle_one(sandbox: Sandbox) -> None:
+    threads = "import threading; event = threading.Event(); threading.Thread(target=event.wait, daemon=True).start()"
+    sandbox.run_code(threads)
+    stop = threading.Event()
+    running = sandbox.stream("print(1)\nevent.wait()", cancelled=stop)
+    assert next(running).text == "1\n"
+    with sandbox.fresh_kernel() as fresh:
+        assert fresh.run_code("2 + 2").value == 4
+    sandbox.cancel(stop)
+    list(running)
+    assert sandbox.run_code("'event' in globals()").value is True
+
+
+def test_fresh_kernels_count_as_forks(process_runtime: Runtime) -> None:
+    with (
+        Sandbox(runtime=process_runtime, limits={"max_branches": 1}) as sandbox,
+        sandbox.fresh_kernel(),
+        pytest.raises(InvalidParams, match="max_branches"),
+    ):
+        sandbox.fresh_kernel()
+
+
+def test_a_fresh_kernel_has_the_host_functions(process_runtime: Runtime) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    with Sandbox(runtime=process_runtime, hostcalls=[double]) as sandbox, sandbox.fresh_kernel() as fresh:
+        assert [each.run_code("await double(2)").value for each in (sandbox, fresh)] == [4, 4]
 
 
 def test_a_watcher_hears_of_output_and_of_the_end(sandbox: Sandbox) -> None:
