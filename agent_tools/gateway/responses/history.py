@@ -328,7 +328,8 @@ def _of_server(kind: str, item: Mapping[str, Any], param: str, past: CallHistory
     Lists of tools are asked for anew. Approved calls are made before the model is asked; a call that the user
     rejected in an earlier turn is answered here.
     """
-    if kind == "mcp_approval_response" and item.get("approval_request_id") in past.asked - past.executed:
+    request_id = item.get("approval_request_id")
+    if kind == "mcp_approval_response" and request_id in past.asked and request_id not in past.executed:
         for decision, _ in read_decisions([item]):
             if not decision.is_approved:
                 yield Message(FUNCTION, decision.refusal, extra={CALL_ID: decision.request_id})

@@ -199,12 +199,14 @@ def loaded_tools(items: Sequence[JsonObject]) -> Iterator[tuple[str, JsonObject]
 
 def with_loaded(found: Tools, loaded: Iterable[tuple[str, JsonObject]], unknown: Unknown) -> Tools:
     """Add tools that the response does not repeat; the same tool may come again."""
+    taken = {each.name for each in found.clients}
     for path, tool in loaded:
         kind = read(_Kind, tool, path).type
         if _is_clients(kind, tool):
-            taken = {each.name for each in found.clients}
             new = {each.name: each for each in read_client_tools(tool, path)[0] if each.name not in taken}
-            found = _with_clients(found, [*new.values()], None, path)
+            if new:  # else it is one of many that came before, and the others are not looked at again
+                found = _with_clients(found, [*new.values()], None, path)
+                taken |= new.keys()
         elif unknown == "refuse":
             raise _unknown_tool(kind, path)
     return found

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import httpx
@@ -23,6 +21,7 @@ from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, code, has_ended, is_idle, post, retrieve, stream, until
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.remote_mcp.server import ToolServer, tool_server
+from tests.opcodes import opcodes
 
 SAY = model_name("box", "say.it")  # which has a dot, and so a mark
 
@@ -246,23 +245,6 @@ def test_a_decision_about_nothing_is_refused(asking: Gateway, given: dict[str, A
     answer = post(asking, tools=[], input=[given])
     assert answer.status_code in (400, 404)
     assert answer.json()["error"]["param"].startswith("input[0].")
-
-
-def opcodes(work: Callable[[], object]) -> int:
-    """The steps of the interpreter."""
-    counted, before = 0, sys.gettrace()
-
-    def count(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal counted
-        frame.f_trace_opcodes, counted = True, counted + (event == "opcode")
-        return count
-
-    sys.settrace(count)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return counted
 
 
 def call_of(*numbers: int) -> dict[str, Any]:

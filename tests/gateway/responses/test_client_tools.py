@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,11 +17,13 @@ from agent_tools.gateway.responses.client_tools import (
     name_for_model,
     text_of_arguments,
 )
+from agent_tools.gateway.responses.tools import Tools, with_loaded
 from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, post, stream
 from tests.gateway.conftest import NewGateway
 from tests.gateway.strict import check_response
+from tests.opcodes import opcodes
 
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
 PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files.", "format": GRAMMAR}
@@ -234,6 +237,16 @@ def test_additional_tools_are_offered_and_others_refused(new_gateway: NewGateway
     assert (other["param"], "unknown_tools=ignore" in other["message"]) == ("input[0].tools[0].type", True)
     by_server = post(gateway, tools=[{"type": "tool_search"}]).json()["error"]
     assert (by_server["param"], "'execution': 'client'" in by_server["message"]) == ("tools[0].type", True)
+
+
+def test_tools_that_come_again_are_not_compared_with_all_others() -> None:
+    many = [{"type": "function", "name": f"f{number}"} for number in range(MAX_TOOLS)]
+    costs = []
+    for tools in (many[:5], many):
+        found = with_loaded(Tools(), [("input", tool) for tool in tools], "refuse")
+        again = [("input", tools[0])] * 100
+        costs.append(opcodes(partial(with_loaded, found, again, "refuse")))
+    assert costs[1] < 2 * costs[0]
 
 
 def test_a_search_whose_arguments_are_no_json_has_none(new_gateway: NewGateway) -> None:
