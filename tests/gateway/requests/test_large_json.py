@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from agent_tools.bodies.json_body import AT_ONCE, LARGE, MAX_ESCAPES, MAX_PARTS, BodyRefused, parsed, places, sized
+from agent_tools.containers.keys import ANYONE
 from agent_tools.gateway.anthropic.request import read_messages_request
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
@@ -121,7 +122,7 @@ async def _use_all_routes(config: GatewayConfig, runtime: Runtime) -> tuple[list
         with LargeJsonHere() as found:
             socket = SocketHere(app)
             socket.ask(await asyncio.to_thread(json.dumps, {**SOCKETS, "input": LONG}))
-            await until_true(lambda: app.state.sockets._recent)
+            await until_true(lambda: app.state.sockets._recent.keys(ANYONE))
             socket.ask(await asyncio.to_thread(json.dumps, {"type": "response.steer", "input": LONG}))
             await until_true(lambda: "response.steer.failed" in socket.sent[-1]["text"])
             socket.ask(
