@@ -177,9 +177,10 @@ class AuditedRun:
             **_listed("host_calls", ({"name": each.name, "ok": each.status == "ok"} for each in execution.host_calls)),
         }
 
-    def commanded(self, result: CommandResult) -> None:
+    def commanded(self, result: CommandResult, *, was_cancelled: bool = False) -> None:
         """Report the outcome of a command."""
-        outcome = "timed_out" if result.timed_out else "ok" if result.ok else "error"
+        failed = "cancelled" if was_cancelled else "error"
+        outcome = "timed_out" if result.timed_out else "ok" if result.ok else failed
         self._about = {"outcome": outcome, "exit_code": result.exit_code, "duration": round(result.duration, 3)}
 
 

@@ -286,7 +286,7 @@ class Sandbox(metaclass=OtherNames):
         request = replace(request, stdin=bytes_or_file(stdin, "stdin"), timeout=seconds)
         with self.options.audit.command(script or command) as run:
             result = self._opening.session().commands.run(request, on_output, cancelled or threading.Event())
-            run.commanded(result)
+            run.commanded(result, was_cancelled=bool(cancelled and cancelled.is_set()))
         return result
 
     def start_command(

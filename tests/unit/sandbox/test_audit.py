@@ -237,7 +237,9 @@ def test_a_run_that_its_caller_cancels_is_audited_as_cancelled(process_runtime: 
         cancelled[1].set()
         waiting = sandbox.run_code("1", cancelled=cancelled[1])
         sandbox.run_code("raise KeyboardInterrupt")
+        sandbox.run_command("sleep 60", cancelled=cancelled[1])
     assert not waiting.ok
+    assert lines_of(path)[-1]["outcome"] == "cancelled"
     ends = [line for line in lines_of(path) if line["event"] == "ended"]
     assert [line["outcome"] for line in ends] == ["cancelled", "cancelled", "error"]
     assert {line["error"] for line in ends} == {"KeyboardInterrupt"}
