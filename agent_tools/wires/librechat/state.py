@@ -1,9 +1,8 @@
 """Scripts whose tool calls LibreChat answers: their process waits between requests for the answers.
 
-These are no host calls, which only a kernel can make. A kernel of its own for each script would be a fork of the
-session's kernel, ready in 50 ms instead of the 100 ms of a process; but there is none while code of the session runs
-(beside a cell of 5 s it came after 4.6 s), nor once that has left a thread or a process running, and it is no fresh
-process, which LibreChat promises to the model.
+These are no host calls, which a fresh kernel for each script could make. Host calls are bounded as functions of this
+process (`CallLimits`: by default 100 in a run, 32 at once, 30 s each), while the client's tools may take minutes; they
+need the extra `code-mode`; and a script is no cell: it has an exit code, and shows no values.
 """
 
 from __future__ import annotations
