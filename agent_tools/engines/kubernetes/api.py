@@ -1,8 +1,8 @@
 """A client of the API server: short requests with bounded answers, and watch streams. Thread-safe.
 
 Answers are bounded and treated as untrusted, since every writer of the namespace can set annotations and messages. So
-requests go through httpx2, which `lightkube` uses as well: its own client reads answers of any size into memory, and
-its watch and its exec have no time limit without data.
+requests go through httpx2, which `lightkube` uses as well: its own client reads answers of any size into memory, its
+watch has no time limit without data, and its exec returns at the end of the program.
 """
 
 from __future__ import annotations
