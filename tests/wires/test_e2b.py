@@ -154,6 +154,7 @@ def test_metrics_are_of_now(served: Served) -> None:
 
 def test_contexts_have_variables_of_their_own(served: Served) -> None:
     sandbox = Client(served).create()
+    sandbox.run("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()")
     made = sandbox.ask("POST", "/contexts", json={"cwd": "/tmp"}).json()
     assert (made["language"], made["cwd"]) == ("python", "/tmp")
     sandbox.run("x = 1", context_id=made["id"])
