@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,7 +21,6 @@ from starlette.routing import Route
 from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.bodies.sign_on import WELL_KNOWN
 from agent_tools.containers.mount import Mount
-from agent_tools.errors import AgentToolsError
 from agent_tools.gateway import chat, container_routes, conversation_routes, skill_routes
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
@@ -33,6 +31,7 @@ from agent_tools.gateway.mounted_services import mounted_route
 from agent_tools.gateway.page import operator
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.passed_on import proxied_routes
+from agent_tools.gateway.readiness import Readiness
 from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses.websocket import ResponseSockets
@@ -47,7 +46,6 @@ _NO_USERS = (
     "`agent-tools keys add NAME --for-users`, and serve with --set named_keys=true"
 )
 _log = logging.getLogger(__name__)
-READY_TIMEOUT = 5.0  # seconds in which the engine and the database answer /ready, each
 
 
 def create_app(
@@ -107,6 +105,8 @@ async def _lifespan(
         opened.push_async_callback(run_in_threadpool, services.close)
         opened.push_async_callback(services.upstream.aclose)
         app.state.services, app.state.mounted = services, {}
+        app.state.readiness = readiness = Readiness(services)
+        opened.push_async_callback(readiness.close)
         app.state.scrapes = anyio.CapacityLimiter(1)  # strangers may ask for them: they take no thread of others
         app.state.jobs = jobs = Jobs(
             services.config, services.pool, services.containers.queue, end_waits, services.keys.has
@@ -133,7 +133,7 @@ async def health(_: Request) -> Response:
 async def ready(request: Request) -> Response:
     """GET /ready: the engine, the database and the upstream answer, and no image is being pulled or built."""
     line = preparing()
-    checks = await _checked(services_of(request))
+    checks = await request.app.state.readiness.check()
     is_ready = all(checks.values()) and not line
     image = {"image": line} if line else {}
     return JsonResponse({"status": "ok" if is_ready else "unavailable", **checks, **image}, 200 if is_ready else 503)
@@ -143,7 +143,7 @@ async def metrics(request: Request) -> Response:
     """GET /metrics, for Prometheus."""
     services = services_of(request)
     if services.metrics.is_readiness_old():
-        await _checked(services)
+        await request.app.state.readiness.check()
     text = await anyio.to_thread.run_sync(_rendered, services, limiter=request.app.state.scrapes)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -161,32 +161,6 @@ async def resource_metadata(request: Request) -> Response:
     if sign_on is None or door is None:
         raise ApiError(404, "No identity provider is known for this path.", code="unknown_url")
     return JsonResponse(sign_on.resource_metadata(door))
-
-
-async def _checked(services: Services) -> dict[str, bool]:
-    """Check the engine, the database and the upstream at the same time."""
-    engine, upstream, database = await asyncio.gather(
-        _answers(partial(_engine_answers, services.runtime)),
-        services.upstream.is_ready(),
-        _answers(services.store.answers),
-    )
-    checks = {"engine": engine, "upstream": upstream, "database": database}
-    services.metrics.readiness(checks)
-    return checks
-
-
-async def _answers(ask: Callable[[], bool]) -> bool:
-    with anyio.move_on_after(READY_TIMEOUT):
-        return await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
-    return False
-
-
-def _engine_answers(runtime: Runtime) -> bool:
-    try:
-        runtime.ask_engine()
-    except AgentToolsError:
-        return False
-    return True
 
 
 _PROBES = [Route("/health", health, methods=["GET"]), Route("/ready", ready, methods=["GET"])]

@@ -7,6 +7,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -23,6 +24,7 @@ from agent_tools.testing import ScriptedReply
 from tests.doubles import ProcessEngine
 from tests.gateway.asking import CODE_TOOL, DRAW, INCLUDE, KEYS, code, outputs
 from tests.gateway.conftest import NewGateway
+from tests.waiting import until
 
 
 def test_it_tells_whether_it_is_ready(new_gateway: NewGateway) -> None:
@@ -73,6 +75,28 @@ def test_it_is_not_ready_once_its_engine_is_gone(new_gateway: NewGateway, proces
         for name in ("min_free", "free")
     )
     assert (least, free > 0) == (gateway.services.config.min_disk_free, True)
+
+
+def test_those_who_ask_at_the_same_time_share_one_check(new_gateway: NewGateway) -> None:
+    hangs, goes_on, asked = threading.Event(), threading.Event(), list[str]()
+
+    class HangingEngine(ProcessEngine):
+        def strays(self, host: Mapping[str, str]) -> Sequence[tuple[EngineContainer, Mapping[str, str]]]:
+            if hangs.is_set():
+                asked.append(threading.current_thread().name)
+                assert goes_on.wait(60)
+            return []
+
+    gateway = new_gateway({"m": ["Ok."]}, Runtime(HangingEngine(), lambda packages: "none"))
+    hangs.set()
+    with ThreadPoolExecutor(60) as clients:
+        answers = [clients.submit(httpx.get, f"{gateway.url}/ready", timeout=60) for _ in range(60)]
+        until(lambda: asked)
+        answer = httpx.get(f"{gateway.url}/v1/responses/resp_1")  # read in one of the threads of all requests
+        goes_on.set()
+        assert answer.status_code == 404
+        assert {each.result().status_code for each in answers} == {200}
+    assert len(asked) < 10
 
 
 def test_it_is_not_ready_without_its_database(new_gateway: NewGateway) -> None:
