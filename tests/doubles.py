@@ -70,6 +70,8 @@ class ProcessEngine:
         process = self.processes.pop(sandbox.id, None)
         if process is None:
             return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGSTOP)  # it tells of no child's end: an engine ends PID 1 first
         for pid in (*_children(process.pid), process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

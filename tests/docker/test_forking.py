@@ -346,6 +346,16 @@ def test_a_fresh_kernel_that_ends_its_supervisor_ends_itself(sandbox: Sandbox) -
     assert sandbox.run_code("x").value == 1
 
 
+def test_each_of_many_fresh_kernels_ends_alone() -> None:
+    with Sandbox({"limits": LIMITS, "transport": "stdio"}) as sandbox, ThreadPoolExecutor() as pool:
+        run(sandbox, "x = 1")
+        made = [each.result(ENOUGH) for each in [pool.submit(sandbox.fresh_kernel) for _ in range(6)]]
+        for fresh in made:
+            code = SUPERVISORS + "os.kill(supervisor, signal.SIGKILL); import time; time.sleep(600)"
+            assert isinstance(fresh.run_code(code, timeout=600).error, Died)
+        assert sandbox.run_code("x").value == 1
+
+
 def test_no_fork_where_no_checkpoint_can_be_taken(sandbox: Sandbox) -> None:
     run(sandbox, "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()")
     with pytest.raises(CheckpointMissing, match="threads of the code"):

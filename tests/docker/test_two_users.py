@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -119,6 +120,6 @@ def test_a_sweep_removes_the_sandboxes_of_its_own_user_only(
         assert users[1].run(SWEEP) == ""
         assert users[0].run(SWEEP) == made.id
     finally:
-        if made.id in {each.id for each in client.containers.list(all=True, filters={"label": "agent_tools.user"})}:
+        with contextlib.suppress(docker.errors.NotFound):  # it was removed, as it should be
             made.remove(force=True)
         client.close()

@@ -15,6 +15,7 @@ import resource
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 
 from .hand_over import ADDRESS
 from .lifeline import Received, StdioLifeline
@@ -72,11 +73,10 @@ class HeldLifeline(StdioLifeline):
         readers, writers = super().watched()
         return [self.bearer.fileno(), *readers], writers
 
-    def exchange(self, ready: set[int]) -> list[Received]:
-        """Carry what the channels say, and return the orders that have come."""
-        orders = super().exchange(ready)
+    def exchange(self, ready: set[int]) -> Iterator[Received]:
+        """Yield the orders that have come, and carry what the channels say."""
+        yield from super().exchange(ready)
         self.is_open = self.is_open and self.bearer.fileno() not in ready
-        return orders
 
     def close(self) -> None:
         """Let go of it, in a fork."""

@@ -163,7 +163,7 @@ class Init:
             case Branch(number, run):
                 self.branch(number, run, descriptors)
             case FreshBranch(number):
-                self.fork_supervisor(number, descriptors[0])
+                self.fork_supervisor(number, descriptors)
             case EndBranch(number):
                 self.end_branch(number)
             case Kill():
@@ -251,13 +251,13 @@ class Init:
             is_asked = self.keeper.branch(run, [*descriptors, announced.fileno()])
         self.host.say(Marked(self.generation, run if is_asked else 0))
 
-    def fork_supervisor(self, number: int, lifeline: int) -> None:
-        """Fork a supervisor whose kernels begin as those of this process do."""
+    def fork_supervisor(self, number: int, lifeline: list[int]) -> None:
+        """Fork a supervisor whose kernels begin as those of this process do; else the host sees the socket's end."""
         scope = Descendants(has_pid_1=os.getpid() == 1)
         with contextlib.suppress(OSError):  # there is no room for a process
             pid = os.fork()
             if pid == 0:
-                in_fork(lambda: self.become_supervisor(lifeline, scope))
+                in_fork(lambda: self.become_supervisor(lifeline[0], scope))
             self.branches.add(number, pid)
 
     def become_supervisor(self, lifeline: int, scope: Descendants) -> NoReturn:

@@ -88,12 +88,12 @@ class StdioLifeline:
             [*([self.stdout] if self.mux.out else []), *(end.fileno() for end in writers)],
         )
 
-    def exchange(self, ready: set[int]) -> list[Received]:
-        """Transfer data of the channels, and return received orders."""
-        orders = self._read() if self.stdin in ready else []
+    def exchange(self, ready: set[int]) -> Iterator[Received]:
+        """Yield received orders, as `SocketLifeline` does, and transfer data of the channels."""
+        if self.stdin in ready:
+            yield from self._read()
         self.mux.exchange(ready)
         self._write()
-        return orders
 
     def say(self, report: Report, timeout: float = 0.0) -> None:
         """Tell the host, after all that the channels had to say: what a kernel sent last comes before its end."""
@@ -107,16 +107,28 @@ class StdioLifeline:
         os.close(self.stdin)
         os.close(self.stdout)
 
-    def _read(self) -> list[Received]:
+    def _read(self) -> Iterator[Received]:
+        data, self.is_open = self._received()
+        orders = self.mux.feed(data)
+        while self.is_open:
+            try:
+                line = next(orders)
+            except StopIteration:
+                return
+            except MuxError:
+                self.is_open = False
+            else:
+                yield self._with_sockets(read_order(line))
+
+    def _received(self) -> tuple[bytes, bool]:
+        """Return the bytes that have come, and whether more may."""
         try:
             data = os.read(self.stdin, CHUNK_BYTES)
-            self.is_open = bool(data)
-            return [self._with_sockets(read_order(line)) for line in self.mux.feed(data)]
         except BlockingIOError:
-            return []
-        except (OSError, MuxError):
-            self.is_open = False
-            return []
+            return b"", True
+        except OSError:
+            return b"", False
+        return data, bool(data)
 
     def _write(self) -> None:
         try:
@@ -128,8 +140,20 @@ class StdioLifeline:
             self.is_open = False
 
     def _with_sockets(self, order: Order | None) -> Received:
-        """Make the sockets that come along with an order on the other way."""
-        return order, [self._pair(channel) for channel in channels(order)] if isinstance(order, WITH_SOCKETS) else []
+        """Make the sockets that come along with an order on the other way; refuse one for which there are none."""
+        if not isinstance(order, WITH_SOCKETS):
+            return order, []
+        theirs = list[int]()
+        try:
+            for channel in channels(order):
+                theirs.append(self._pair(channel))
+        except OSError:
+            for descriptor in theirs:
+                os.close(descriptor)
+            for channel in channels(order):
+                self.mux.refuse(channel)
+            return None, []
+        return order, theirs
 
     def _pair(self, channel: int) -> int:
         ours, theirs = pair()

@@ -110,6 +110,11 @@ class Mux:
         """Connect the socket `end` to this channel; it is closed with the channel."""
         self.streams[channel] = MuxStream(end)
 
+    def refuse(self, channel: int) -> None:
+        """End a channel that the other side has opened."""
+        self.close(channel)
+        self.out += HEADER.pack(channel, 0)
+
     def say(self, words: bytes) -> None:
         """Send one message of the lifeline."""
         self.out += HEADER.pack(WORDS, len(words)) + words

@@ -37,13 +37,10 @@ class KernelBranch(KernelHolder):
 
     def __init__(self, parent: AnySandbox, spec: SessionSpec, *, is_fresh: bool = False) -> None:
         self._is_fresh = is_fresh
-        self.spec = replace(
-            spec,
-            prelude=parent.kernels.prelude if is_fresh else "",  # which the state of a copy knows
-            host_calls=spec.host_calls.sibling() if spec.host_calls else None,
-        )
+        self.spec = replace(spec, host_calls=spec.host_calls.sibling() if spec.host_calls else None)
         """The specification of its session."""
         self._parent = parent
+        self._maker: AnySandbox = parent.root if is_fresh else parent  # whose first process forks its supervisor
         self.root: LiveSandbox = parent.root
         """The sandbox that it runs in."""
         self.branches: KernelBranches = KernelBranches(parent.branches.room)
@@ -53,8 +50,8 @@ class KernelBranch(KernelHolder):
             if self.spec.host_calls:
                 undo.callback(self.spec.host_calls.close)
             parent.branches.had_any = True
-            kernels: Kernels = parent.kernels
-            self._number, connected = kernels.open_branch() if is_fresh else kernels.fork(spec.limits.start_timeout)
+            made: Kernels = self._maker.kernels
+            self._number, connected = made.open_branch() if is_fresh else made.fork(spec.limits.start_timeout)
             self._stdio = SocketStdio(connected)
             undo.callback(self._stdio.close)
             undo.callback(self.remove)
@@ -65,7 +62,8 @@ class KernelBranch(KernelHolder):
             if lifeline is None:
                 raise KernelDied("its supervisor did not come up")
             self._lifeline = lifeline
-            self.kernels: Kernels = Kernels(self.spec, self._transport, lifeline, itertools.count(1))
+            begins = self.spec if is_fresh else replace(self.spec, prelude="")  # which the state of a copy knows
+            self.kernels: Kernels = Kernels(begins, self._transport, lifeline, itertools.count(1))
             undo.callback(self.kernels.drop)
             self.kernels.start(deadline)
             self._undo = undo.pop_all()
@@ -136,9 +134,9 @@ class KernelBranch(KernelHolder):
             do(self._remove)
 
     def _remove(self) -> None:
-        if not self._parent.is_removed:
+        if not self._maker.is_removed:
             with self.use():
-                self._parent.kernels.end_branch(self._number)
+                self._maker.kernels.end_branch(self._number)
         self._stdio.hang_up()
 
     def close(self) -> None:

@@ -408,14 +408,27 @@ class BranchSession(Session):
 
 def fork(session: Session) -> BranchSession:
     """Return a new session that continues from the present state of another one. Errors as for `Sandbox.fork`."""
-    return BranchSession(session, session.variables.branch())
+    return _opened(session, session.variables.branch())
 
 
 def fresh_session(session: Session) -> BranchSession:
     """Return a new session in the same sandbox, also while that runs code. Errors as for `Sandbox.fresh_kernel`."""
-    root = session.live().root
-    with root.use():
-        return BranchSession(session, KernelBranch(root, session.spec, is_fresh=True))
+    sandbox = session.live()
+    try:
+        with sandbox.use():
+            return _opened(session, KernelBranch(sandbox, session.spec, is_fresh=True))
+    except (EngineError, KernelError) as exc:
+        if session.is_closed:
+            raise SessionClosed("The session was closed meanwhile.") from exc
+        raise
+
+
+def _opened(session: Session, branch: KernelBranch) -> BranchSession:
+    try:
+        return BranchSession(session, branch)
+    except BaseException:
+        branch.close()
+        raise
 
 
 class _BranchFactory:

@@ -25,7 +25,7 @@ async def _contexts(call: E2BRequest) -> Any:
 
 
 @ROUTES.on("POST", "/contexts")
-async def _opencontext_of(call: E2BRequest, language: str | None = None, cwd: str | None = None) -> Any:
+async def _open_context(call: E2BRequest, language: str | None = None, cwd: str | None = None) -> Any:
     check_language(language)
     box, folder = await call.here(), path_of(cwd or HOME)
 
@@ -43,7 +43,7 @@ async def _opencontext_of(call: E2BRequest, language: str | None = None, cwd: st
 
 
 @ROUTES.on("DELETE", "/contexts/{context}")
-async def _closecontext_of(call: E2BRequest, context: str) -> Any:
+async def _close_context(call: E2BRequest, context: str) -> Any:
     box = await call.here()
     if context == DEFAULT:
         raise HTTPException(400, "The default context stays as long as its sandbox.")
@@ -52,7 +52,7 @@ async def _closecontext_of(call: E2BRequest, context: str) -> Any:
 
 
 @ROUTES.on("POST", "/contexts/{context}/restart")
-async def _restartcontext_of(call: E2BRequest, context: str) -> Any:
+async def _restart_context(call: E2BRequest, context: str) -> Any:
     box = await call.here()
     found = None if context == DEFAULT else context_of(call, box, context)
 

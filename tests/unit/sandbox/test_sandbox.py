@@ -19,7 +19,7 @@ import pytest
 
 from agent_tools import AsyncSandbox, Sandbox
 from agent_tools.engines.engine import EngineContainer
-from agent_tools.errors import InvalidParams, KernelDied, SessionBusy
+from agent_tools.errors import InvalidParams, KernelDied, SessionBusy, SessionClosed
 from agent_tools.guest.processes import processes
 from agent_tools.machine.event_loop import join, leave
 from agent_tools.results.execution import Died, Output, Restarted, Stream
@@ -450,8 +450,37 @@ def test_a_fresh_kernel_has_the_host_functions(process_runtime: Runtime) -> None
     def double(number: int) -> int:
         return 2 * number
 
+    def half(number: int) -> float:
+        return number / 2
+
     with Sandbox(runtime=process_runtime, hostcalls=[double]) as sandbox, sandbox.fresh_kernel() as fresh:
         assert [each.run_code("await double(2)").value for each in (sandbox, fresh)] == [4, 4]
+        with sandbox.fork() as fork:
+            fork.add_functions([half])
+            with fork.fresh_kernel() as second:
+                assert second.run_code("await double(2) + await half(2)").value == 5
+            assert "NameError" in str(fresh.run_code("await half(2)").error)
+
+
+def test_a_fresh_kernel_ends_with_what_it_was_made_of(process_runtime: Runtime) -> None:
+    with Sandbox(runtime=process_runtime, limits={"max_branches": 2}) as sandbox:
+        fork = sandbox.fork()
+        fresh = fork.fresh_kernel()
+        fork.close()
+        with pytest.raises(SessionClosed):
+            fresh.run_code("1")
+        sandbox.fork().fresh_kernel()  # there is room again
+
+
+def test_a_fresh_kernel_continues_no_process_that_code_has_stopped(sandbox: Sandbox) -> None:
+    sandbox.run_code("import os, signal, subprocess; p = subprocess.Popen(['sleep', '600'])")
+    sandbox.run_code("p.send_signal(signal.SIGSTOP); os.waitid(os.P_PID, p.pid, os.WSTOPPED)")
+    with ThreadPoolExecutor() as pool:
+        made = [each.result() for each in [pool.submit(sandbox.fresh_kernel) for _ in range(4)]]
+    assert [each.run_code("1").value for each in made] == [1] * 4
+    assert sandbox.run_code("open(f'/proc/{p.pid}/stat').read().rpartition(')')[2].split()[0]").value == "T"
+    for each in made:
+        each.close()
 
 
 def test_a_watcher_hears_of_output_and_of_the_end(sandbox: Sandbox) -> None:
