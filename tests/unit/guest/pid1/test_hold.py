@@ -63,7 +63,7 @@ def test_the_end_of_the_program_is_the_end_of_the_line(bearer: subprocess.Popen[
     bearer.kill()
     bearer.wait(30)
     assert lifeline.bearer.fileno() in lifeline.watched()[0]
-    lifeline.exchange({lifeline.bearer.fileno()})
+    list(lifeline.exchange({lifeline.bearer.fileno()}))
     assert not lifeline.is_open
     lifeline.close()
 
