@@ -73,7 +73,7 @@ def test_the_end_of_the_stream_is_one_too(bearer: subprocess.Popen[bytes]) -> No
     lifeline = Hold(FEW, FEW, LONG).await_host()
     bearer.stdin.close()
     while lifeline.is_open:
-        lifeline.exchange({lifeline.stdin})
+        list(lifeline.exchange({lifeline.stdin}))
     lifeline.close()
 
 
