@@ -18,7 +18,9 @@ from agent_tools.engines.guest import Guest
 from agent_tools.errors import InvalidParams
 from agent_tools.guest.wire.words import WORK_DIR_NAMES
 from agent_tools.limits import GIB, MIB, size_of, size_text
-from agent_tools.machine.folder import open_folder, sockets
+from agent_tools.machine.folder import open_folder
+from agent_tools.machine.foreign_sockets import foreign_socket
+from agent_tools.machine.guest_ids import GUEST_UIDS
 from agent_tools.machine.unsafe_folders import objection, overlap
 
 GUEST_VOLUMES = "/volumes"
@@ -220,8 +222,9 @@ def _objection(path: Path) -> str:
         return "is not a folder"
     if real != str(path):
         return f"leads through a symbolic link, to {real}"
+    own_uid = os.getuid()
     with open_folder(path) as fd:
-        name, *_ = next(sockets(fd), ("",))
+        name = foreign_socket(fd, (own_uid,) if own_uid else GUEST_UIDS)
     return f"holds a socket ({name!r}), through which code could leave the sandbox" if name else ""
 
 

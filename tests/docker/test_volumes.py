@@ -181,5 +181,6 @@ def test_a_socket_in_a_volume_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("x.sock")
+        listening.listen()
         with pytest.raises(InvalidParams, match="holds a socket"):
             Sandbox(volumes={"data": str(tmp_path)})

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 from pathlib import Path
 
 from agent_tools.engines.guest import Guest
 from agent_tools.errors import InvalidParams
-from agent_tools.machine.folder import OPEN_DIR, sockets
+from agent_tools.machine.folder import OPEN_DIR
+from agent_tools.machine.foreign_sockets import foreign_socket
 from agent_tools.machine.guest_ids import GUEST_UIDS, hand_over
-from agent_tools.machine.machine import IS_LINUX
 from agent_tools.machine.path_walk import identity
 from agent_tools.machine.unsafe_folders import objection
 from agent_tools.runtime.files.claims import refuse_claimed
@@ -63,32 +61,8 @@ def _refuse_unsafe(path: Path) -> None:
 def _refuse_sockets(fd: int, path: Path, guest: Guest) -> None:
     former = os.fstat(fd).st_uid
     guests = {guest.host_ids[0], *([former] if former in GUEST_UIDS else [])}
-    for name, facts, parent in sockets(fd):
-        if not _is_left_by(guests, parent, os.path.basename(name), facts.st_uid):
-            raise InvalidParams(
-                f"work_dir {path} holds a socket ({name!r}), through which code could leave the sandbox. Give another "
-                "folder, or remove the socket."
-            )
-
-
-def _is_left_by(guests: set[int], fd: int, name: str, owner: int) -> bool:
-    """Return whether a socket was certainly left by code; if the guest has this user's uid, a dead one was."""
-    return owner in guests and (owner != os.getuid() or not _is_listened_on(fd, name))
-
-
-def _is_listened_on(fd: int, name: str) -> bool:
-    """Return whether a process has this socket open; True if this is not known."""
-    if not IS_LINUX:
-        return True
-    try:
-        with contextlib.ExitStack() as stack:
-            found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-            stack.callback(os.close, found)
-            asking = stack.enter_context(socket.socket(socket.AF_UNIX))
-            asking.setblocking(False)
-            asking.connect(f"/proc/self/fd/{found}")
-    except (ConnectionRefusedError, FileNotFoundError):
-        return False
-    except OSError:
-        return True
-    return True
+    if name := foreign_socket(fd, guests):
+        raise InvalidParams(
+            f"work_dir {path} holds a socket ({name!r}), through which code could leave the sandbox. Give another "
+            "folder, or remove the socket."
+        )

@@ -15,6 +15,7 @@ from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.volumes import Volume, check_path, chosen, read_volumes, with_volumes
 from agent_tools.errors import InvalidParams, SandboxStartError
 from agent_tools.limits import GIB, MIB
+from agent_tools.machine.guest_ids import GUEST_UIDS
 from agent_tools.runtime.sandbox.sandbox_start import mounted
 from agent_tools.sandbox.options import Options
 from tests.doubles import ProcessEngine
@@ -95,9 +96,35 @@ def test_what_cannot_be_one_is_refused_with_a_reason(
     monkeypatch.chdir(tmp_path / "served")  # a socket's path is short
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("any.sock")
+        listening.listen()
         with pytest.raises(InvalidParams, match=REFUSED[given].replace("(", r"\(").replace(")", r"\)")) as refusal:
             read_volumes(given.format(tmp=tmp_path))
     assert refusal.value.message.endswith((".", "volumes"))
+
+
+def test_a_socket_that_code_left_in_one_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "db").mkdir()
+    monkeypatch.chdir(tmp_path / "db")
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind("s")
+    if os.getuid() == 0:
+        os.chown("s", GUEST_UIDS[0], GUEST_UIDS[0])
+    assert read_volumes(f"data={tmp_path}:rw")
+
+
+@pytest.mark.needs_root(reason="only root can make files of others")
+def test_a_socket_that_a_guest_serves_is_no_hindrance_and_one_of_an_account_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as served:
+        served.bind("s")
+        served.listen()
+        os.chown("s", GUEST_UIDS[0], GUEST_UIDS[0])
+        assert read_volumes(f"data={tmp_path}:rw")
+        monkeypatch.setattr("agent_tools.machine.foreign_sockets.is_account", lambda uid: True)
+        with pytest.raises(InvalidParams, match="holds a socket"):
+            read_volumes(f"data={tmp_path}:rw")
 
 
 @pytest.mark.parametrize("given", [7, {"data": 7}, [7], {7: "/srv"}, [["data", "/srv"]]])
