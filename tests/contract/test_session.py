@@ -76,6 +76,19 @@ def test_a_time_out_keeps_variables(used_sessions: Callable[..., Session], code:
     assert session.run("x", 30).result == Result({"text/plain": "1"})
 
 
+def test_code_that_reads_its_successor_slowly_is_ended_in_time(session: Session) -> None:
+    slow = "import threading, time\nkernel = get_ipython().kernel\n"
+    slow += "kernel.loop.await_input = lambda *_: time.sleep(60)\n"
+    slow += "def sip(wire):\n    while wire.recv(20_000): time.sleep(0.02)\n"
+    slow += "threading.Thread(target=sip, args=(kernel.session._writer.socket,), daemon=True).start()"
+    session.run(slow, 30)
+    started = time.monotonic()
+    ending = session.run(f"'{'x' * 8_000_000}'", 0.5).outputs[-1]
+    assert time.monotonic() - started < 0.5 + PATIENCE
+    assert isinstance(ending, TimedOut)
+    assert not ending.state_kept
+
+
 def test_cancelled_code_that_will_not_stop_is_not_called_too_slow(session: Session) -> None:
     cancelled, code = threading.Event(), "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     outputs = []

@@ -1,7 +1,8 @@
 """One kernel's messages and the lifeline's reports, read as one sequence of events.
 
 The socket is non-blocking. The sizes of every message are checked before it is stored (guest/wire/messages.py), and a
-request of which the kernel reads nothing for SEND_SECONDS, or less than SLOWEST, closes the channel.
+request of which the kernel reads nothing for SEND_SECONDS, or less than SLOWEST, closes the channel, as does one that
+is sent no longer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Union
 
@@ -26,6 +27,7 @@ from agent_tools.text import neutralise
 
 CHUNK_BYTES = 64 * 1024
 SEND_SECONDS = 1.0  # seconds for which a kernel may read nothing of a request
+LOOK_SECONDS = 0.1  # seconds between two checks whether a request is still to be sent
 SLOWEST = MIB // 2  # bytes of a request that it must read in a second, on the average
 LAST_BYTES = 4 * MIB  # bytes that a kernel may have sent before its reported end: more than can be in transit
 LAST_SECONDS = 0.5  # seconds that they may be in transit over stdio
@@ -122,19 +124,30 @@ class KernelChannel:
         raise KernelDied("it did not become ready in time")
 
     def send_execute(
-        self, code: str, timeout: float, *, is_silent: bool = False, run: int = 0, is_urgent: bool = False
+        self,
+        code: str,
+        timeout: float,
+        *,
+        is_silent: bool = False,
+        run: int = 0,
+        is_urgent: bool = False,
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> str:
-        """Send the kernel code to run; return the request's id. Arguments as for `execute_request`."""
+        """Send the kernel code to run; return the request's id. Arguments as for `execute_request` and `send`."""
         request_id, data = execute_request(code, timeout, is_silent=is_silent, run=run, is_urgent=is_urgent)
-        self.send(data)
+        self.send(data, goes_on)
         return request_id
 
     def filenos(self) -> list[int]:
         """Return the descriptors to poll for reading."""
         return [each for each in (self._socket.fileno(), self._lifeline.fileno()) if each >= 0]
 
-    def send(self, data: bytes) -> None:
-        """Send all the bytes; if the kernel is gone or does not read, a later read sees the channel as closed."""
+    def send(self, data: bytes, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Send all the bytes; if the kernel is gone or does not read, a later read sees the channel as closed.
+
+        `goes_on` is asked at least every LOOK_SECONDS while the kernel reads slowly; if it returns False, the channel
+        is closed, too.
+        """
         deadline = time.monotonic() + SEND_SECONDS
         last = deadline + len(data) / SLOWEST
         view = memoryview(data)
@@ -143,7 +156,11 @@ class KernelChannel:
                 if sent := self._write(view):
                     view = view[sent:]
                     deadline = min(last, time.monotonic() + SEND_SECONDS)
-                if view and not await_room(self._socket.fileno(), deadline - time.monotonic()):
+                if not view:
+                    return
+                left = deadline - time.monotonic()
+                has_room = await_room(self._socket.fileno(), min(LOOK_SECONDS, left))
+                if not goes_on() or (not has_room and left <= LOOK_SECONDS):
                     self._hang_up()
                     return
 

@@ -110,13 +110,15 @@ class Kernel:
         """
         number = self.runs.begin(is_cell=kind != "definition") if self.runs else 0
         limit = RunTimeLimit(timeout, self._clock)  # before it is sent: the kernel's limit is not the earlier one
-        request_id = self.channel.send_execute(code, timeout, is_silent=kind != "cell", run=number)
-        run = RunningRequest(request_id, limit, cancelled or threading.Event(), self._clock())
+        run = RunningRequest(limit, cancelled or threading.Event(), self._clock())
         with self._lock:
             self._run = run
-            if self._approvals:  # the code was faster: it waits for an approval already
+            if self._approvals:  # of background code
                 limit.hold()
         try:
+            run.request_id = self.channel.send_execute(
+                code, timeout, is_silent=kind != "cell", run=number, goes_on=lambda: self._goes_on(run)
+            )
             yield from self._outputs(run, beside)
             if kind == "cell":
                 yield from self.background.take_notices()
@@ -275,6 +277,11 @@ class Kernel:
             if moment.now >= escalation.due(run.state, moment.deadline, self._limits):
                 self._enter(run, escalation.lapse(run.state, moment))
 
+    def _goes_on(self, run: RunningRequest) -> bool:
+        """Return whether a request is to be sent further: its time limit runs, and it can be cancelled."""
+        self._look_after(run)
+        return not isinstance(run.state, (escalation.Killed, Over))
+
     def _timeout(self, run: RunningRequest) -> float:
         """Return the seconds until the next check of the run."""
         due = escalation.due(run.state, run.limit.deadline, self._limits) - self._clock()
@@ -388,10 +395,10 @@ def _interleaved(outputs: Iterable[Output], beside: Beside) -> Iterator[Output]:
 class RunningRequest:
     """One request to the kernel while it is served: its progress, and its last error."""
 
-    request_id: str
     limit: RunTimeLimit
     cancelled: threading.Event
     started: float
+    request_id: str = ""  # until it is sent
     state: escalation.State = field(default_factory=escalation.Running)
     error: Error | None = None
     was_interrupted: bool = False

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
-from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Exit, Kill, Order, read_order, write
+from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Exit, Interrupt, Kill, Order, read_order, write
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Died, Output, Stream, TimedOut
-from agent_tools.runtime.kernel.channel import KernelChannel
+from agent_tools.runtime.kernel.channel import CHUNK_BYTES, KernelChannel
 from agent_tools.runtime.kernel.escalation import KILL_MARGIN
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.transport.lifeline import Lifeline
@@ -30,7 +31,7 @@ class Rig:
     """A kernel, its clock, and PID 1's end of the lifeline. A run yields TICK each time it has looked around."""
 
     def __init__(self, channel: KernelChannel, lifeline: Lifeline, init: socket.socket, guest: socket.socket) -> None:
-        self._guest = guest
+        self.guest = guest
         self.now = 1000.0
         self.kernel = Kernel(channel, lifeline, LIMITS, 64 * MIB, clock=lambda: self.now)
         self._init = init
@@ -50,7 +51,7 @@ class Rig:
 
     def has_code(self) -> bool:
         """Whether the kernel could read a request."""
-        return bool(select.select([self._guest], [], [], 0)[0])
+        return bool(select.select([self.guest], [], [], 0)[0])
 
     def report(self, exit_: Exit) -> None:
         self._init.send(write(exit_))
@@ -100,6 +101,30 @@ def test_a_run_is_killed_after_its_time_and_the_graces_and_not_before(rig: Rig) 
     assert rig.orders() == [Kill()]
     rig.report(Exit(1, signal=9))
     assert [output for output in run if output != TICK] == [TimedOut(TIMEOUT, state_kept=False)]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_run_whose_code_is_read_slowly_ends_as_any_other(rig: Rig, is_cancelled: bool) -> None:
+    cancelled, orders, size = threading.Event(), list[Order | None](), 0
+
+    def read() -> None:
+        nonlocal size
+        while Kill() not in orders and size < 8 * MIB:
+            size += len(rig.guest.recv(CHUNK_BYTES))
+            orders.extend(rig.orders())
+            rig.now += 1.0
+            if is_cancelled:
+                cancelled.set()
+        rig.report(Exit(1, signal=9))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    (ending,) = rig.kernel.execute("x" * 8 * MIB, TIMEOUT, cancelled)
+    reader.join()
+    assert size < 8 * MIB
+    assert isinstance(orders[0], Arm)
+    assert orders[1:] == [*[Interrupt(LIMITS.cancel_grace)] * is_cancelled, Kill()]
+    assert isinstance(ending, Died if is_cancelled else TimedOut)
 
 
 def test_a_run_that_is_held_is_left_alone_and_has_as_much_time_afterwards(rig: Rig) -> None:
