@@ -49,8 +49,7 @@ class Opening:
     def session(self) -> Session:
         """Return the session, opened if needed; its container starts at first use."""
         if not self.find():
-            with self._preparing:  # for minutes, in which other methods go on
-                self._tag()
+            self._prepare()
         with self._lock:
             self._leave_to_parent()
             runtime = self._open_runtime()
@@ -65,12 +64,18 @@ class Opening:
 
     def prepare_pool(self, timeout: float) -> int:
         """Begin to fill the pool, wait up to `timeout` seconds until it is full, and return how many are ready."""
+        self._prepare()
         with self._lock:
             folder = self.options.work_dir or Path(tempfile.gettempdir(), "any")
             spec = self._spec(Path(os.path.abspath(os.path.expanduser(folder))))
             if self._has_functions:
                 spec = replace(spec, host_calls=_host_side().none_yet(self.options))
         return self._open_runtime().prepare(spec, timeout)
+
+    def _prepare(self) -> None:
+        """Pull or build the image; other methods go on meanwhile, which may be minutes."""
+        with self._preparing:
+            self._tag()
 
     def _spec(self, work_dir: Path) -> SessionSpec:
         return self.options.session_spec(self._tag(), work_dir)

@@ -535,7 +535,10 @@ def test_a_sandbox_that_is_dropped_in_the_event_loop_is_closed_in_another_thread
     assert "agent-tools-events" not in removed_in
 
 
-def test_a_sandbox_whose_image_is_being_built_can_be_closed(process_runtime: Runtime) -> None:
+@pytest.mark.parametrize("begin", [Sandbox.start, Sandbox.prepare_pool])
+def test_a_sandbox_whose_image_is_being_built_can_be_closed(
+    process_runtime: Runtime, begin: Callable[[Sandbox], object]
+) -> None:
     builds, goes_on = threading.Event(), threading.Event()
 
     def build(_: object) -> str:
@@ -543,8 +546,8 @@ def test_a_sandbox_whose_image_is_being_built_can_be_closed(process_runtime: Run
         goes_on.wait()
         return "none"
 
-    sandbox = Sandbox(runtime=Runtime(process_runtime.engine, build))
-    starting = threading.Thread(target=sandbox.start)
+    sandbox = Sandbox(runtime=(runtime := Runtime(process_runtime.engine, build)), pool=1)
+    starting = threading.Thread(target=begin, args=(sandbox,))
     starting.start()
     try:
         assert builds.wait(20)
@@ -556,3 +559,4 @@ def test_a_sandbox_whose_image_is_being_built_can_be_closed(process_runtime: Run
         goes_on.set()
         starting.join()
         sandbox.close()
+        runtime.close_all()
