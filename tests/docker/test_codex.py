@@ -136,6 +136,23 @@ def test_a_client_that_is_gone_ends_all(project: Path) -> None:
         assert client.containers == 0
 
 
+def test_a_read_that_waits_is_answered_after_the_end_of_stdin_unless_the_client_has_left(project: Path) -> None:
+    read = {"processId": "1", "afterSeq": 0, "waitMs": 600_000}
+    with served(project) as client:
+        client.start("1", "bash", "-c", "sleep 1; echo late; sleep 1000")
+        client._write(json.dumps({"id": 77, "method": "process/read", "params": read}))
+        client._in.close()
+        answers = (json.loads(line) for line in iter(client._out.readline, ""))
+        answer = next(each for each in answers if each.get("id") == 77)
+        assert answer["result"]["chunks"][0]["chunk"] == encoded(b"late\n")
+    with served(project) as client:
+        client.start("1", "sleep", "1000")
+        client._write(json.dumps({"id": 77, "method": "process/read", "params": read}))
+        client._in.close()
+        client._out.close()
+        assert client.process.wait(60) == 0
+
+
 def test_the_audit_log_has_the_commands(project: Path, tmp_path: Path) -> None:
     log = tmp_path / "audit"
     with served(project, "--audit", str(log), "--set", "audit_code=true") as client:

@@ -191,7 +191,7 @@ class Connection:
     async def serve(self, receive: Callable[[], Awaitable[bytes | None]], *, to_the_last: bool = False) -> bool:
         """Handle messages until `receive` returns None: the client has left, also while a request is handled.
 
-        With `to_the_last`, all messages that came before that are handled. Returns False if one broke the protocol.
+        With `to_the_last`, all messages that came before that are answered. Returns False if one broke the protocol.
         """
         messages = asyncio.Queue[bytes | None](1)
 
@@ -199,6 +199,8 @@ class Connection:
             while (message := await messages.get()) is not None:
                 if not await self.handle(message):
                     return False
+            if to_the_last:
+                await asyncio.gather(*self._waiting, return_exceptions=True)
             return True
 
         async def take() -> None:

@@ -6,8 +6,10 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
+from agent_tools.bodies.connections import race
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.limits import MIB
 from agent_tools.sandbox.sandbox import Sandbox
@@ -37,17 +39,21 @@ class OneSandbox:
 
 
 async def serve(sandbox: Sandbox, folder: str) -> None:
-    """Serve one client, to the end of stdin. `folder` is the host's name of the sandbox's folder."""
+    """Serve one client, until stdin has ended and all is answered, or stdout is closed.
+
+    `folder` is the host's name of the sandbox's folder.
+    """
     loop, lines = asyncio.get_running_loop(), asyncio.StreamReader(limit=MAX_MESSAGE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
-    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    end = partial(asyncio.StreamReaderProtocol, asyncio.StreamReader())  # which notes that the client has left
+    writer = asyncio.StreamWriter(*await loop.connect_write_pipe(end, sys.stdout), None, loop)
+    writer.transport.set_write_buffer_limits(0)  # an answer is sent when it is written, also the last one
 
     async def receive() -> bytes | None:
         return await lines.readline() or None
 
     async def write(message: str) -> None:
-        with suppress(ConnectionError):  # the client has left, and stdin ends, too
+        with suppress(ConnectionError):  # the client has left
             writer.write(f"{message}\n".encode())
             await writer.drain()
 
@@ -55,7 +61,10 @@ async def serve(sandbox: Sandbox, folder: str) -> None:
     connection = Connection(wire, SessionContainer(("", ""), lambda: "", Home(GUEST_WORK_DIR, (folder,))), write)
     starting = asyncio.ensure_future(aside(sandbox.start))
     try:
-        await connection.serve(receive, to_the_last=True)
+        serving = asyncio.ensure_future(connection.serve(receive, to_the_last=True))
+        await race(serving, writer.wait_closed())
+        if not serving.cancelled():
+            serving.result()
     finally:
         await asyncio.gather(starting, return_exceptions=True)
         await wire.close()

@@ -256,6 +256,26 @@ def test_all_requests_before_the_end_of_stdin_are_answered(is_broken: bool) -> N
     run(scenario)
 
 
+def test_a_request_that_waits_at_the_end_of_stdin_is_answered() -> None:
+    async def scenario(client: Client, _: OneSandbox) -> None:
+        process = typed_into(client)
+        params = {"processId": "1", "chunk": encoded(b"1"), "writeId": "w"}
+        messages = [json.dumps({"id": 7, "method": "process/write", "params": params}).encode()]
+
+        async def receive() -> bytes | None:
+            return messages.pop() if messages else None
+
+        serving = asyncio.ensure_future(client.connection.serve(receive, to_the_last=True))
+        await until_true(process.has_begun.is_set)
+        for _turn in range(100):
+            await asyncio.sleep(0)
+        process.may_go.set()
+        assert await serving
+        assert [each["id"] for each in client.answers] == [7]
+
+    run(scenario)
+
+
 def test_what_was_typed_when_the_connection_was_lost_is_not_typed_again() -> None:
     async def scenario(client: Client, _: OneSandbox) -> None:
         process, session = typed_into(client), client.connection._session
