@@ -24,7 +24,7 @@ from agent_tools.results.variables import RestorePoint, SavedState, VariablesRep
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.files.archives import NO_FILES, opened
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.session.session import Session, fork, fresh_session
+from agent_tools.runtime.session.session import NOT_RUN, Session, fork, fresh_session
 from agent_tools.sandbox.forked_opening import ForkedOpening
 from agent_tools.sandbox.method_arguments import (
     StrPath,
@@ -203,7 +203,7 @@ class Sandbox(metaclass=OtherNames):
         workspace.last_changes = weakref.ref(execution.changed)
         if notes:
             execution = replace(execution, outputs=(*notes, *execution.outputs))
-        if self._history:
+        if self._history and execution.error != NOT_RUN:
             self._history.add(reading.code, execution)
         return execution
 

@@ -508,6 +508,14 @@ def test_a_session_is_a_notebook_of_its_last_runs(process_runtime: Runtime) -> N
     assert notebook["cells"][1]["outputs"][-1]["data"] == {"text/plain": ["2"]}
 
 
+def test_code_that_was_cancelled_before_it_ran_is_no_cell_of_the_notebook(process_runtime: Runtime) -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+    with Sandbox(runtime=process_runtime, history=2) as sandbox:
+        assert not sandbox.run_code("a = 1", cancelled=cancelled).ok
+        assert sandbox.notebook()["cells"] == []
+
+
 def test_a_notebook_needs_a_history(process_runtime: Runtime) -> None:
     with pytest.raises(InvalidParams, match="history=N"):
         Sandbox(runtime=process_runtime).notebook()
