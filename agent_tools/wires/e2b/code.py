@@ -79,17 +79,14 @@ def _lines(
     with call.wire.containers.acquire(box.id, SLOT_TIMEOUT) as (interpreter, woken):
         note = woken.result()
         kernel = stop.of(context.sandbox if context else interpreter.as_sandbox)
-        if kernel not in counts:
-            run_hidden(kernel, _FORMS_ADDED, stop.event)
-            counts[kernel] = 0
+        lacks_forms = kernel not in counts and run_hidden(kernel, _FORMS_ADDED, stop.event).error is not None
         every = {**box.state.envs, **envs}
         if every and (error := run_hidden(kernel, _SET.format(own=list(envs), every=every), stop.event).error):
             raise HTTPException(400, f"The environment variables are not usable: {error.text[-500:]}")
         yield ""
         if note:
             yield _line({"type": "stderr", "text": f"[{note}]\n", "timestamp": time.time_ns()})
-        counts[kernel] += 1
-        count = counts[kernel]
+        counts[kernel] = count = counts.get(kernel, 0) + 1
         try:
             for output in kernel.stream(code, max(1.0, box.state.ends - time.time()), stop.event):
                 if isinstance(output, Died | Restarted):
@@ -97,6 +94,8 @@ def _lines(
                 if shown := line_of(output):
                     yield _line(shown)
         finally:
+            if lacks_forms:
+                counts.pop(kernel, None)  # so that the next call adds them
             if envs:
                 run_hidden(kernel, _RESET)
         yield _line({"type": "number_of_executions", "execution_count": count})

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from contextlib import nullcontext
+from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import httpx
 
 from agent_tools.containers.failures import RowsAway
+from agent_tools.wires.e2b.code import _lines
 from agent_tools.wires.e2b.state import ROUTES, E2BSandbox, E2BState, E2BWire
+from agent_tools.wires.open_resources import CodeRun
 from agent_tools.wires.routing import application
 
 
@@ -56,6 +62,31 @@ def test_a_stream_that_never_begins_leaves_no_watcher() -> None:
         return wire.watchers
 
     assert asyncio.run(main()) == {}
+
+
+def test_forms_whose_adding_was_cancelled_are_added_by_the_next_call() -> None:
+    class Kernel:
+        added = 0
+
+        def run_code(self, code: str, cancelled: Event) -> Any:
+            self.added += not cancelled.is_set()
+            return SimpleNamespace(error="cancelled" if cancelled.is_set() else None)
+
+        def stream(self, *_: Any) -> Any:
+            return iter(())
+
+    kernel = Kernel()
+    acquired = (SimpleNamespace(as_sandbox=kernel), SimpleNamespace(result=str))
+    containers = SimpleNamespace(acquire=lambda *_: nullcontext(acquired))
+    call = SimpleNamespace(wire=SimpleNamespace(counts=WeakKeyDictionary(), containers=containers))
+    box = SimpleNamespace(id="i1", state=SimpleNamespace(envs={}, ends=0))
+    for is_cancelled, added in ((True, 0), (False, 1), (False, 1)):
+        stop = CodeRun()
+        if is_cancelled:
+            stop.event.set()
+        _, counted = _lines(cast("Any", call), cast("Any", box), None, "1", {}, stop)
+        assert kernel.added == added
+    assert json.loads(counted)["execution_count"] == 2
 
 
 def test_a_time_without_its_zone_is_refused() -> None:
