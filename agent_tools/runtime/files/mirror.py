@@ -81,9 +81,9 @@ class Mirror:
         Raises:
             FileRejected: it took too long, or the guest's files exceed the limits.
         """
-        reasons = self._exchange(self._pull)
-        shown = [f"{name} ({reason})" for name, reason in list(reasons.items())[:SHOWN_NAMES]]
-        return ", ".join(shown) + (f" and {len(reasons) - SHOWN_NAMES:,} more" if len(reasons) > SHOWN_NAMES else "")
+        failed = self._exchange(self._pull)
+        more = f" and {len(failed) - SHOWN_NAMES:,} more" if len(failed) > SHOWN_NAMES else ""
+        return ", ".join(failed[:SHOWN_NAMES]) + more
 
     def succeed(self, last: Mirror) -> None:
         """Take over from the last guest's mirror; files that this guest lacks are sent again. Errors as for `pull`."""
@@ -120,8 +120,8 @@ class Mirror:
             if self._here.get(name) != facts:
                 self._put(talk, name, facts)
 
-    def _pull(self, talk: Conversation) -> dict[str, str]:
-        """Fetch files; return the names of files that could not be fetched, each with the reason."""
+    def _pull(self, talk: Conversation) -> list[str]:
+        """Fetch files; return texts on those that could not be fetched: the name of each, with the reason."""
         now, unread = self._list(talk)
         changed = {name: facts for name, facts in now.items() if self._there.get(name) != facts}
         self._refuse_excess(now, changed)
@@ -130,9 +130,11 @@ class Mirror:
             del self._there[name]
             if known := self._here.pop(name, None):
                 folder.delete(self._path, name, known)
-        reasons = {"folders": f"{unread:,} could not be read" if unread else ""}
-        reasons |= {name: self._get(talk, name, facts) for name, facts in changed.items()}
-        return {name: reason for name, reason in reasons.items() if reason}
+        failed = [f"folders ({unread:,} could not be read)"] if unread else []
+        for name, facts in changed.items():
+            if reason := self._get(talk, name, facts):
+                failed.append(f"{name} ({reason})")
+        return failed
 
     def _refuse_excess(self, now: Snapshot, changed: Snapshot) -> None:
         """Raise FileRejected before fetching if the total is too large; the fetched bytes are limited to this total."""

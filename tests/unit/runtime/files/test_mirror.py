@@ -153,6 +153,12 @@ def test_files_in_a_folder_that_code_may_not_read_are_kept_here(pair: Pair, mode
     assert content(pair.here) == {"d": b"2", "e": b"3"}
 
 
+def test_a_file_named_folders_hides_no_folder_that_code_may_not_read(pair: Pair) -> None:
+    write(pair.there, {"a/b": b"1", "folders": b"2"})
+    (pair.there / "a").chmod(0)
+    assert re.fullmatch(r"folders \([12] could not be read\)", pair.mirror.pull())
+
+
 def test_a_file_and_a_folder_may_change_places(pair: Pair) -> None:
     write(pair.here, {"a": b"1", "b/c/d": b"2"})
     pair.mirror.push()
