@@ -16,7 +16,6 @@ Theory of operation
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -84,25 +83,25 @@ class VolumeQuota:
         """What the folder may hold now: its quota, or what was there before, if that is more."""
         self._may_only_shrink = self._is_full = False
         self._bytes = found.bytes  # when it was within its quota last
-        self._users: tuple[VolumeUser, ...] = ()  # read without the lock, by the rounds
-        self._lock = threading.RLock()  # a finalizer may run in the thread that holds it
+        self._users: dict[int, VolumeUser] = {}  # by id(); without a lock, since a finalizer may end one anywhere
 
     def join(self, user: VolumeUser) -> Callable[[], None]:
         """Watch a sandbox; return the function that ends this."""
         user.written, _ = user.writes()
-        with self._lock:
-            self._users = (*self._users, user)
-            self._rounds.add(self)
+        self._users[id(user)] = user
+        self._rounds.add(self)
         return lambda: self._leave(user)
 
     def _leave(self, user: VolumeUser) -> None:
-        with self._lock:
-            self._users = tuple(each for each in self._users if each is not user)
-        if not self._users:
-            self._rounds.remove(self)  # without the lock, since a check that it waits for may end others
-            with self._lock:
-                if self._users:  # one has joined meanwhile
-                    self._rounds.add(self)
+        self._users.pop(id(user), None)
+        while not self._users:
+            self._rounds.remove(self)
+            if not self._users:
+                return
+            self._rounds.add(self)  # one has joined meanwhile, and may have left again
+
+    def _present(self) -> Sequence[VolumeUser]:
+        return tuple(self._users.copy().values())
 
     def is_full(self) -> bool:
         """Return whether new sandboxes may only read it."""
@@ -112,11 +111,11 @@ class VolumeQuota:
 
     def is_due(self) -> bool:
         """Return whether a check is due."""
-        return self._times.is_due(lambda: any(each.is_busy() for each in self._users))
+        return self._times.is_due(lambda: any(each.is_busy() for each in self._present()))
 
     def check(self) -> None:
         """Count the folder, and end the sandboxes that fill it beyond its quota."""
-        started, users = self._clock(), self._users
+        started, users = self._clock(), self._present()
         found = self._count(users)
         if self._note(found):
             self._stop(users)
@@ -150,7 +149,7 @@ class VolumeQuota:
         for user in suspects:
             user.brake.kill(self._reason())
         if is_first:  # counted last: a pause takes a moment to act, and what is written until then is no second excess
-            self._ceiling = self._above_quota(self._count(self._users, _ALL))
+            self._ceiling = self._above_quota(self._count(self._present(), _ALL))
 
     def _reason(self) -> str:
         what = f"{size_text(self._quota.bytes)} or {MAX_ENTRIES:,} entries, its quota"

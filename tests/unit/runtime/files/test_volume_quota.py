@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -259,6 +260,24 @@ def test_a_sandbox_that_joins_while_the_last_one_leaves_is_watched(quota: Volume
     quota._rounds = cast("Rounds", rounds)
     joined[0].leave()
     assert not rounds.watched
+
+
+def test_a_sandbox_may_leave_in_the_rounds_thread_while_another_joins(quota: VolumeQuota) -> None:
+    class Ending(NoRounds):
+        def add(self, watched: object) -> None:
+            ending = threading.Thread(target=first.leave, daemon=True)  # as a finalizer does
+            ending.start()
+            ending.join(20)
+            assert not ending.is_alive()
+            super().add(watched)
+
+    folder = Path(quota_path(quota))
+    first = Writer(quota, folder)
+    quota._rounds = cast("Rounds", busy := Ending())
+    second = Writer(quota, folder)
+    assert busy.watched == {quota}
+    second.leave()
+    assert not busy.watched
 
 
 def test_a_count_that_fails_leaves_no_sandbox_paused(quota: VolumeQuota, tmp_path: Path) -> None:
