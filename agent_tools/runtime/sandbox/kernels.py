@@ -132,8 +132,9 @@ class Kernels:
 
         assert self.current
         is_asked = self.current.mark(seconds, ask) and opened
-        for _, refused in opened[:-1] if is_asked else opened:
+        for number, refused in opened[:-1] if is_asked else opened:
             refused.close()
+            self.end_branch(number)  # its answer may have come late, or not at all
         if not is_asked:
             raise NoCheckpoint("")
         return opened[-1]
