@@ -42,6 +42,10 @@ class KernelSpec:
 
     def __post_init__(self) -> None:
         Options.read(sandbox_config(self.options, self.work_dir, "/tmp/any"))
+        try:
+            json.dumps(self.options)
+        except TypeError as exc:
+            raise InvalidParams(f"An option of a kernelspec is no JSON value ({exc}): give it as in a file.") from exc
         is_plain(self.outputs)
 
     def content(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from agent_tools.engines.context import REPOSITORY, tag_for
@@ -84,7 +84,7 @@ def load(engine: DockerEngine, path: Path, progress: Progress = lambda _: None) 
     return tags
 
 
-def _removed(engine: DockerEngine, tags: Iterable[str]) -> str:
+def _removed(engine: DockerEngine, tags: Sequence[str]) -> str:
     """Remove images that were loaded; return a sentence on it, with those that the engine keeps."""
     kept = []
     for tag in tags:
@@ -92,4 +92,4 @@ def _removed(engine: DockerEngine, tags: Iterable[str]) -> str:
             engine.remove_image(tag)
         except EngineError as exc:
             kept.append(f"{tag} ({exc})")
-    return f"Not all could be removed again: {'; '.join(kept)}." if kept else "It was removed again."
+    return f"Not all could be removed again: {'; '.join(kept)}." if kept else f"Removed again: {', '.join(tags)}."

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from jupyter_client.kernelspec import KernelSpecManager
 
 from agent_tools.cli import cli
+from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import InvalidParams
 from agent_tools.jupyter.kernelspec import NAME, PROVISIONER, KernelSpec, sandbox_config
 from agent_tools.jupyter.provisioner import SandboxProvisioner
@@ -91,6 +92,7 @@ def test_bad_arguments_say_what_to_do(tmp_path: Path, arguments: list[str], word
         ({"work_dir": "/x"}, "cwd", "have a work_dir"),
         ({}, "here", "'cwd' or 'fresh'"),
         ({"privileged": True}, "cwd", "break the isolation"),
+        ({"network": NetworkPolicy(allow=("pypi",))}, "cwd", "no JSON value"),
     ],
 )
 def test_options_are_checked_before_they_are_installed(options: dict[str, Any], work_dir: Any, words: str) -> None:
