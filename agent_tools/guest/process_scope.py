@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Collection
 
-from .processes import kill_all_but, kill_below, kill_branch, kill_offspring, kill_subreaper, processes
+from .processes import has_children, kill_all_but, kill_below, kill_branch, kill_offspring, kill_subreaper, processes
 
 
 class WholeSandbox:
@@ -49,8 +49,8 @@ class Descendants:
         self._has_pid_1 = has_pid_1
 
     def kill_all_but(self, spared: Collection[int]) -> None:
-        """Kill all but these, and their descendants: nobody is stopped for it where there is none."""
-        if not _has_child():
+        """Kill all but these, and their descendants. Without a child no process is stopped for it."""
+        if not has_children():
             return
         if self._has_pid_1:
             kill_offspring(spared)
@@ -67,14 +67,6 @@ class Descendants:
 
     def signal(self, number: int) -> None:
         """Do nothing: the host orders PID 1 to signal the whole sandbox."""
-
-
-def _has_child() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
 
 
 ProcessScope = WholeSandbox | Descendants

@@ -236,6 +236,15 @@ def kill_subreaper(root: int) -> None:
     _signal(root, signal.SIGKILL)
 
 
+def has_children() -> bool:
+    """Return whether this process has any child, also one that has ended and was not waited for."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
 def adopt_orphans() -> None:
     """Become the parent of orphans among the descendants of this process."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from ..processes import has_children
 from .idle_pools import idle_pools
 
 OURS = 2  # threads of a kernel: the main one and the watcher
@@ -149,15 +150,6 @@ def children_of_code() -> set[int]:
         return set()
     pids = {pid for task in os.listdir(_TASKS.format("self")) for pid in _children(task)}
     return {int(pid) for pid in pids if lives(pid) and not is_tracker(pid)} - idle_pools()[1]
-
-
-def has_children() -> bool:
-    """Return whether this process has any child, also one that has ended and was not waited for."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
 
 
 def forget_trackers() -> None:

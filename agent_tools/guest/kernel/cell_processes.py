@@ -15,9 +15,19 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ..checkpoints.blockers import children_of_code, has_children, is_tracker, lives, threads_of_code
+from ..checkpoints.blockers import children_of_code, is_tracker, lives, threads_of_code
 from ..checkpoints.oom_priority import DECOY_COMMAND
-from ..processes import ProcessStat, Table, command_line, descends, ignores, processes, signal_all, stop_and_kill
+from ..processes import (
+    ProcessStat,
+    Table,
+    command_line,
+    descends,
+    has_children,
+    ignores,
+    processes,
+    signal_all,
+    stop_and_kill,
+)
 from . import pools
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of a second, in which the kernel tells when a process started

@@ -182,7 +182,7 @@ class Init:
 
     @contextlib.contextmanager
     def saying_if_full(self) -> Iterator[None]:
-        """Tell the host if there is no kernel for want of room: commands may have taken all processes."""
+        """Tell the host if there is no room for a kernel: commands may have taken all processes."""
         try:
             yield
         except OSError as exc:
