@@ -155,4 +155,4 @@ class EgressLimits:
     max_sent: int = 256 * MIB
     """Bytes that one connection may send out."""
     max_packages_cache: int = 4 * GIB
-    """Bytes of the files in `packages_cache`, and of those that are being fetched. The least recently used make room."""
+    """Bytes of the files in `packages_cache`, and of those being fetched. The least recently used make room."""
