@@ -153,6 +153,17 @@ def test_a_read_that_waits_is_answered_after_the_end_of_stdin_unless_the_client_
         assert client.process.wait(60) == 0
 
 
+def test_a_client_that_reads_late_gets_the_whole_last_answer(project: Path) -> None:
+    data = os.urandom(75_000)  # more than a pipe holds, and less than it and a buffer of asyncio
+    (project / "large").write_bytes(data)
+    with served(project) as client:
+        number = client.begin("fs/readFile", path=f"{project.as_uri()}/large")
+        client._in.close()
+        with suppress(subprocess.TimeoutExpired):
+            client.process.wait(3)
+        assert client.answer(number)["result"] == {"dataBase64": encoded(data)}
+
+
 def test_the_audit_log_has_the_commands(project: Path, tmp_path: Path) -> None:
     log = tmp_path / "audit"
     with served(project, "--audit", str(log), "--set", "audit_code=true") as client:
