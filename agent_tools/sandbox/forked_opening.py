@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 
+from agent_tools.machine import event_loop
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.runtime.session.session import Session
 from agent_tools.sandbox.opening import Opening
@@ -21,7 +22,7 @@ class ForkedOpening(Opening):
         super().__init__(parent.options, runtime, takes_functions=parent._takes_functions)
         self._parent = parent
         self._session = begin(parent.session())
-        self._end = weakref.finalize(self, self._session.close)
+        self._end = weakref.finalize(self, _close, self._session)
 
     def session(self) -> Session:
         """Return the session; once it is closed, its methods raise `SessionClosed`."""
@@ -39,3 +40,10 @@ class ForkedOpening(Opening):
     def close(self) -> None:
         """Close the fork."""
         self._end()
+
+
+def _close(session: Session) -> None:
+    if event_loop.is_here():  # as for an `Opening`
+        session.behind(session.close)
+    else:
+        session.close()

@@ -26,6 +26,7 @@ from agent_tools.results.execution import Died, Output, Restarted, Stream
 from agent_tools.results.variables import RestorePoint
 from agent_tools.runtime.kernel.channel import KernelChannel
 from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.session.session import BranchSession
 from tests.waiting import until
 
 AWAIT_KERNEL = KernelChannel.await_kernel
@@ -541,6 +542,26 @@ def test_a_sandbox_that_is_dropped_in_the_event_loop_is_closed_in_another_thread
     until(lambda: removed_in)
     leave(loop, member)
     assert "agent-tools-events" not in removed_in
+
+
+def test_a_fork_that_is_dropped_in_the_event_loop_is_closed_in_another_thread(
+    process_runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed_in: list[str] = []
+    close = BranchSession.close
+
+    def noted(session: BranchSession) -> None:
+        close(session)
+        closed_in.append(threading.current_thread().name)
+
+    monkeypatch.setattr(BranchSession, "close", noted)
+    with Sandbox(runtime=process_runtime) as sandbox:
+        forks, member = [sandbox.fork()], object()
+        loop = join(member)
+        loop.loop.call_soon_threadsafe(forks.clear)
+        until(lambda: closed_in)
+        leave(loop, member)
+    assert "agent-tools-events" not in closed_in
 
 
 @pytest.mark.parametrize("begin", [Sandbox.start, Sandbox.prepare_pool])
