@@ -29,10 +29,10 @@ _CHARSETS = ("", "utf-8", "utf8", "us-ascii")
 
 @asynccontextmanager
 async def file_form(
-    request: Request, shares: Shares, left: Callable[[str], int], most: int, max_files: int = 1
+    request: Request, shares: Shares, left: Callable[[str], int], most: int, max_files: int = 1, share: str = ""
 ) -> AsyncIterator[FormData]:
     """Read the form of a request, with files of `most` bytes in all; `left` returns the bytes that its owner may still
-    store.
+    store. `share` is counted apart from the owner's, as what an incomplete upload has reserved.
 
     Raises:
         BodyRefused: 400, it is not a form; 413, it is too large.
@@ -40,7 +40,7 @@ async def file_form(
         DiskFull: the disk is nearly full.
     """
     _check_type(request.headers.get("content-type", ""))
-    async with _counted(request, shares, left, most) as counted:
+    async with _counted(request, shares, left, most, share) as counted:
         limits: dict[str, Any] = {"max_files": max_files, "max_fields": MAX_FIELDS, "max_part_size": MAX_FIELD_BYTES}
         try:
             form = await _Parser(shares.spool(), request.headers, counted.stream(), **limits).parse()
@@ -69,7 +69,9 @@ def uploaded(form: FormData) -> list[UploadFile]:
 
 
 @asynccontextmanager
-async def _counted(request: Request, shares: Shares, left: Callable[[str], int], most: int) -> AsyncIterator[Request]:
+async def _counted(
+    request: Request, shares: Shares, left: Callable[[str], int], most: int, share: str = ""
+) -> AsyncIterator[Request]:
     """Return a request whose bytes are counted, once, before they are kept."""
     owner, size, next_look = str(request.scope["owner"]), 0, 0
     room = await run_in_threadpool(left, owner)
@@ -87,7 +89,7 @@ async def _counted(request: Request, shares: Shares, left: Callable[[str], int],
             await run_in_threadpool(shares.check_disk)
         return message
 
-    with shares.arriving(owner, room + MAX_FRAME_BYTES) as take:
+    with shares.arriving(share or owner, room + MAX_FRAME_BYTES) as take:
         yield Request(request.scope, receive)
 
 

@@ -30,7 +30,7 @@ class Shares:
         self._config = config
         self._rows = rows
         self._lock = threading.Lock()
-        self._arriving: Counter[str] = Counter()  # bytes of uploads under way, by owner
+        self._arriving: Counter[str] = Counter()  # bytes of uploads under way, by owner or by incomplete upload
 
     def check_disk(self, needed: int = 0) -> None:
         """Check that the disk of `data_dir` has room for this many more bytes.
@@ -84,8 +84,8 @@ class Shares:
         return path
 
     @contextmanager
-    def arriving(self, owner: str, left: int) -> Iterator[Callable[[int], None]]:
-        """Count an upload while it arrives, with the owner's other uploads; call the result with each piece's bytes.
+    def arriving(self, share: str, left: int) -> Iterator[Callable[[int], None]]:
+        """Count an upload while it arrives, with others of this share; call the result with each piece's bytes.
 
         Raises:
             StorageFull: the uploads together exceed the share.
@@ -95,9 +95,9 @@ class Shares:
         def take(size: int) -> None:
             nonlocal taken
             with self._lock:
-                self._arriving[owner] += size
+                self._arriving[share] += size
                 taken += size
-                arriving = self._arriving[owner]
+                arriving = self._arriving[share]
             if arriving > left:
                 raise StorageFull("This upload exceeds your share: delete some of your files, or send less at once.")
 
@@ -105,6 +105,6 @@ class Shares:
             yield take
         finally:
             with self._lock:
-                self._arriving[owner] -= taken
-                if not self._arriving[owner]:
-                    del self._arriving[owner]
+                self._arriving[share] -= taken
+                if not self._arriving[share]:
+                    del self._arriving[share]

@@ -193,7 +193,7 @@ async def create_part(request: Request) -> Response:
     services = services_of(request)
     upload = await run_in_threadpool(services.chunked.find, owner_of(request), request.path_params["upload_id"])
     left = await run_in_threadpool(services.chunked.left, upload)
-    async with file_form(request, services.shares, services.shares.uploads_left, left) as form:
+    async with file_form(request, services.shares, lambda _: left, left, share=upload.id) as form:  # reserved for it
         data = _uploaded(form.get("data"), "data").file
         id_ = await run_in_threadpool(services.chunked.add_part, upload, data)
     now = int(time.time())

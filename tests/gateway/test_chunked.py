@@ -14,8 +14,10 @@ import httpx
 import openai
 import pytest
 
+from agent_tools.containers.keys import ANYONE
 from agent_tools.gateway.chunked import LIFETIME, MAX_PENDING, ChunkedUploads, remove_uploads_of
 from agent_tools.gateway.requests.api_errors import ApiError
+from agent_tools.limits import MIB
 from tests.gateway.asking import KEYS, upload
 from tests.gateway.conftest import Gateway, NewGateway
 
@@ -134,6 +136,18 @@ def test_incomplete_uploads_and_files_have_one_share(new_gateway: NewGateway) ->
     upload(client, 400)
     assert client.uploads.complete(incomplete.id, part_ids=parts).status == "completed"
     assert code_of(lambda: upload(client, 1)) == (400, "storage_limit_exceeded")
+
+
+def test_a_part_has_the_room_that_its_upload_reserved(new_gateway: NewGateway) -> None:
+    size = 4 * MIB  # more than forms have beside their files
+    gateway = new_gateway({}, max_uploads_bytes=2 * size)
+    client, whole, other = gateway.client(), begun(gateway, size), begun(gateway, size)
+    with gateway.services.shares.arriving(ANYONE, size) as arrive:  # another file of the same owner
+        arrive(size)
+        parts = [part(gateway, other.id, bytes(size))]
+    assert client.uploads.complete(other.id, part_ids=parts).status == "completed"
+    half = [part(gateway, whole.id, bytes(size // 2)) for _ in range(2)]
+    assert client.uploads.complete(whole.id, part_ids=half).status == "completed"
 
 
 def test_what_is_not_completed_in_an_hour_is_removed(new_gateway: NewGateway) -> None:
