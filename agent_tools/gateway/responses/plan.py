@@ -52,13 +52,13 @@ from agent_tools.gateway.responses.tools import (
     SHELL,
     ContainerChoice,
     Tools,
+    first_of_each_name,
     loaded_tools,
     named_choice,
     with_loaded,
 )
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
-from agent_tools.gateway.store.store import packed
 from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.patch import PATCH_NAME, ContainerPatch, patch_function
 from agent_tools.gateway.tools.shell import ContainerShell
@@ -189,8 +189,8 @@ def _with_tools_brought(
     """Add the tools that items of the conversation before have brought: a client does not repeat them."""
     earlier = json.loads(previous.tools) if previous else [tool for _, tool in loaded_tools(before)]
     tools = with_loaded(request.tools, (("tools", tool) for tool in earlier), "ignore")
-    brought = {packed(tool): tool for tool in (*earlier, *(tool for _, tool in loaded_tools(request.input)))}
-    return replace(request, tools=tools, brought=[*brought.values()])
+    new = (tool for _, tool in loaded_tools(request.input))
+    return replace(request, tools=tools, brought=first_of_each_name([*new, *earlier]))
 
 
 def _identity(owner: str, request: ResponseRequest, session: str) -> ConversationIdentity:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import Annotated, Any, Literal, Union
@@ -190,8 +190,11 @@ def read_tools(
 
 
 def loaded_tools(items: Sequence[JsonObject]) -> Iterator[tuple[str, JsonObject]]:
-    """Yield the tools that items of an input bring, with their paths: those found by a search, and additional ones."""
-    for index, item in enumerate(items):
+    """Yield the tools that items bring, with their paths: those found by a search, and additional ones.
+
+    Those of the newest item come first, since the first tool of a name is the one that is offered.
+    """
+    for index, item in reversed([*enumerate(items)]):
         if item.get("type") in ("tool_search_output", "additional_tools"):
             path = f"input[{index}]"
             yield from ((f"{path}.tools[{n}]", tool) for n, tool in enumerate(read(_Loaded, item, path).tools))
@@ -209,6 +212,26 @@ def with_loaded(found: Tools, loaded: Iterable[tuple[str, JsonObject]], unknown:
                 taken |= new.keys()
         elif unknown == "refuse":
             raise _unknown_tool(kind, path)
+    return found
+
+
+def first_of_each_name(tools: Iterable[JsonObject]) -> list[JsonObject]:
+    """Return those of the client's tools whose name no earlier one has; a namespace has no others.
+
+    Raises:
+        ApiError: 400, there are too many, or one is malformed.
+    """
+    found, taken = list[JsonObject](), set[str]()
+    for tool in tools:
+        if not _is_clients(read(_Kind, tool, "tools").type, tool):
+            continue
+        named = [each.name for each in read_client_tools(tool, "tools")[0]]
+        own = tool.get("tools") or [] if tool["type"] == "namespace" else [tool]
+        new = {name: each for name, each in zip(named, own) if name not in taken}
+        if new:
+            found.append({**tool, "tools": [*new.values()]} if tool["type"] == "namespace" else tool)
+            taken |= new.keys()
+            _check_number(taken)
     return found
 
 
@@ -235,11 +258,15 @@ def _with_clients(found: Tools, tools: list[ClientTool], shown: JsonObject | Non
         if tool.name in taken:
             raise invalid(f"There are two tools named {tool.name!r:.80}.", f"{path}.name", "invalid_value")
         taken.add(tool.name)
-    if len(taken) > MAX_TOOLS:
-        raise invalid(f"There are more than {MAX_TOOLS} tools.", "tools", "invalid_value")
+    _check_number(taken)
     if shown:
         found.shown.append(shown)
     return replace(found, clients=(*found.clients, *tools))
+
+
+def _check_number(names: Collection[str]) -> None:
+    if len(names) > MAX_TOOLS:
+        raise invalid(f"There are more than {MAX_TOOLS} tools.", "tools", "invalid_value")
 
 
 def _add_built_in(found: Tools, kind: str, container: ContainerChoice | None, shown: JsonObject) -> None:

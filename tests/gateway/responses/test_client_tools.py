@@ -227,6 +227,27 @@ def test_additional_tools_stay_when_the_response_that_brought_them_is_deleted(ne
     assert json.loads(end.tools) == [CREW]  # once, although it came twice
 
 
+@pytest.mark.parametrize("by", ["previous_response_id", "conversation"])
+def test_the_newest_tool_of_a_name_stays_for_the_conversation(new_gateway: NewGateway, by: str) -> None:
+    gateway = new_gateway({"m": ["Ok."] * 3}, unknown_tools="ignore")
+    named = {} if by == "previous_response_id" else {by: gateway.client().conversations.create().id}
+    crew = {**CREW, "tools": [SPAWN, *({**SPAWN, "description": str(n)} for n in range(3)), *CREW["tools"]]}
+    first = {"type": "additional_tools", "role": "developer", "tools": [SPAWN, crew, SEARCH]}
+    variants = [{**SPAWN, "description": f"Begins {n}."} for n in range(3)]
+    second = {**first, "tools": [*variants, {**CREW, "description": "New."}, {**SEARCH, "more": 1}]}
+    body: dict[str, Any] = {}
+    for items in ([first], [second], "Go on."):
+        more = named or ({by: body["id"]} if body else {})
+        body = post(gateway, tools=[], input=items, **more).json()
+    (end,) = gateway.services.store.find(ResponseEnd, id=body["id"])
+    assert json.loads(end.tools) == [variants[0], {**CREW, "description": "New."}]
+    for request in gateway.upstream.requests[1:]:
+        offered = {tool["function"]["name"]: tool["function"]["description"] for tool in request["tools"]}
+        about = {"spawn": "Begins 0.", "crew__spawn": "Begins.\n\nNew."}
+        assert offered == {**about, "crew__note": offered["crew__note"]}
+        assert "New." in offered["crew__note"]
+
+
 def test_additional_tools_are_offered_and_others_refused(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["Ok."]})
     more = {"type": "additional_tools", "role": "developer", "tools": [SPAWN, SPAWN]}
