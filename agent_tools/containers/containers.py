@@ -110,9 +110,8 @@ class Containers(Generic[Config]):
             ContainerExists: a container of this id exists, or of this name where names are unique.
             KeyRevoked: the owner may use containers no more.
         """
-        if not self.may_use(owner):
-            raise KeyRevoked
         memory, network = check_memory(spec.memory, self.config), check_network(spec.domains, self.config)
+        self.check_room(owner)
         now = self.clock()
         container = ContainerRecord(
             id=id_ or new_id("cntr"),
@@ -130,9 +129,7 @@ class Containers(Generic[Config]):
             skills=spec.skills_text,
             volumes=spec.volumes,
         )
-        with self._creating.alone(owner):  # several at once could each find room for one
-            self.check_room(owner)
-            self._add(container)
+        self._add(container)
         return container
 
     def _add(self, container: ContainerRecord) -> None:
@@ -140,13 +137,21 @@ class Containers(Generic[Config]):
         is_new = not path.exists()  # else the folder belongs to a container with this id
         try:
             prepare_work_dir(path, self.runtime.guest(path))
-            if not self._rows.add_if_new(container):
-                raise ContainerExists
+            self._add_row(container)
             self._audit_made(container)
         except BaseException:
             if is_new:
                 remove_tree(path)
             raise
+
+    def _add_row(self, container: ContainerRecord) -> None:
+        owner = container.owner
+        with self._creating.alone(owner):  # several at once could each find room for one
+            if not self.may_use(owner):
+                raise KeyRevoked
+            self._check_number(owner)
+            if not self._rows.add_if_new(container):
+                raise ContainerExists
 
     def _audit_made(self, container: ContainerRecord) -> None:
         """Write to the audit log that a container was made; if that fails, delete the container."""
@@ -198,11 +203,17 @@ class Containers(Generic[Config]):
         """
         self.shares.check_disk()
         self.shares.containers_left(owner)
+        try:
+            self._check_number(owner)
+        except TooManyContainers:
+            for row in self._rows.find(ContainerRecord, owner=owner, status="active"):
+                self.endings.expired(row, self.clock())
+            self._check_number(owner)
+
+    def _check_number(self, owner: str) -> None:
         most = self.most_of(owner)
         if self._rows.count(ContainerRecord, owner=owner, status="active") >= most:
-            rows = self._rows.find(ContainerRecord, owner=owner, status="active")
-            if sum(self.endings.expired(row, self.clock()).status == "active" for row in rows) >= most:
-                raise TooManyContainers(f"You have {most:,} containers; delete one, or wait until one expires.")
+            raise TooManyContainers(f"You have {most:,} containers; delete one, or wait until one expires.")
 
     def end_unused(self, owner: str, origin: str) -> bool:
         """Delete the container of this origin that was unused for longest and has nothing running.

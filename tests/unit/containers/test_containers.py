@@ -16,6 +16,7 @@ from agent_tools.containers.failures import KeyRevoked, TooManyContainers
 from agent_tools.containers.records import NAMED, ContainerRecord, Record
 from agent_tools.containers.rows import MemoryRows, Rows
 from agent_tools.containers.spec import ContainerSpec
+from agent_tools.engines.guest import Guest
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 
@@ -61,6 +62,24 @@ def test_containers_that_are_made_at_once_stay_within_the_limit(work_dir: Path) 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(made, range(8))) == 2
     assert len(rows.find(ContainerRecord, status="active")) == 2
+    containers.close()
+
+
+def test_containers_of_one_owner_get_their_folders_at_once(work_dir: Path) -> None:
+    at_once = threading.Barrier(4)
+
+    class SlowRuntime(Runtime):
+        def guest(self, work_dir: Path | None = None) -> Guest:
+            at_once.wait(60)
+            return super().guest(work_dir)
+
+    config = ContainersConfig(data_dir=work_dir, pool=0)
+    containers: Containers[Any] = Containers(
+        config, MemoryRows(), SlowRuntime(ProcessEngine(), lambda packages: "none")
+    )
+    with ThreadPoolExecutor(4) as pool:
+        made = pool.map(lambda _: containers.create("ann", ContainerSpec("c")).id, range(4))
+        assert len(set(made)) == 4
     containers.close()
 
 
