@@ -30,6 +30,7 @@ from tests.gateway.asking import (
 )
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.dialects import ARGUMENTS, Request, reasonings, refused, roles
+from tests.opcodes import opcodes
 from tests.recorder import Answer, Recorder
 from tests.thinking_tags import END_MARKS, PAIRS
 
@@ -263,6 +264,19 @@ def test_fields_of_one_key_push_out_none_of_another() -> None:
     for key in "bcd":
         recent.record("me", {key: "1234567"})
     assert (recent.find("you", "a"), recent.find("me", "bcd")) == ({"a": "1234567"}, {"d": "1234567"})
+
+
+def test_old_fields_are_forgotten_in_linear_time() -> None:
+    costs, now = list[int](), [0.0]
+    for number in (100, 200):
+        now[0], recent = 0.0, RecentFields(clock=lambda: now[0])
+        recent.record("me", {str(key): "1" for key in range(number)})
+        now[0] = LIFETIME + 1
+        for owner in range(number):
+            recent.record(str(owner), {"a": "1"})
+        costs.append(opcodes(recent.sweep))
+        assert (recent.find("me", map(str, range(number))), recent.find("0", "a")) == ({}, {"a": "1"})
+    assert costs[1] < 2.2 * costs[0]
 
 
 def test_fields_of_a_server_go_back_with_functions_of_clients(new: New) -> None:

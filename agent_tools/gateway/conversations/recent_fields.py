@@ -36,7 +36,5 @@ class RecentFields:
         """Forget fields that are too old; return 0, since that cannot fail."""
         with self._lock:
             old = self._clock() - LIFETIME
-            while due := [(owner, key) for owner, key, (at, _) in self._known.oldest() if at < old]:
-                for owner, key in due:
-                    self._known.drop(owner, key)
+            self._known.drop_oldest(lambda value: value[0] < old)
         return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -16,6 +16,7 @@ class RecentValues(Generic[K, V]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._sizes: Counter[str] = Counter()
+        self._total = 0  # of `_sizes`, which many owners may have
         self._known: dict[str, OrderedDict[K, tuple[V, int]]] = {}
 
     def add(self, owner: str, key: K, value: V, size: int) -> None:
@@ -23,7 +24,8 @@ class RecentValues(Generic[K, V]):
         self.drop(owner, key)
         self._known.setdefault(owner, OrderedDict())[key] = value, size
         self._sizes[owner] += size
-        while self._sizes.total() > self._most:
+        self._total += size
+        while self._total > self._most:
             largest, _ = self._sizes.most_common(1)[0]
             self.drop(largest, next(iter(self._known[largest])))
 
@@ -36,16 +38,20 @@ class RecentValues(Generic[K, V]):
         """Return the keys of an owner, the oldest first."""
         return list(self._of(owner))
 
-    def oldest(self) -> Iterator[tuple[str, K, V]]:
-        """Yield the oldest value of each owner."""
+    def drop_oldest(self, is_old: Callable[[V], bool]) -> None:
+        """Forget the oldest values of each owner, up to the first that is not old."""
         for owner, known in list(self._known.items()):
-            key, (value, _) = next(iter(known.items()))
-            yield owner, key, value
+            while known:
+                key, (value, _) = next(iter(known.items()))
+                if not is_old(value):
+                    break
+                self.drop(owner, key)
 
     def drop(self, owner: str, key: K) -> None:
         """Forget a value; one that is not known is no error."""
         if found := self._of(owner).pop(key, None):
             self._sizes[owner] -= found[1]
+            self._total -= found[1]
             if not self._known[owner]:
                 del self._known[owner], self._sizes[owner]
 
