@@ -19,12 +19,13 @@ READY_TIMEOUT = 5.0  # seconds in which the engine and the database answer, each
 class Readiness:
     """Checks one after the other, for all who ask meanwhile. For one event loop.
 
-    A check that hangs keeps a thread of its own, and takes none that serves requests.
+    A part that hangs keeps one thread, which is none of those that serve requests, and is not asked again meanwhile.
     """
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._engine, self._database = anyio.CapacityLimiter(1), anyio.CapacityLimiter(1)
+        self._engine = _Question(partial(_engine_answers, services.runtime))
+        self._database = _Question(services.store.answers)
         self._check: asyncio.Task[dict[str, bool]] | None = None
 
     async def check(self) -> dict[str, bool]:
@@ -34,27 +35,37 @@ class Readiness:
         return await asyncio.shield(self._check)
 
     async def close(self) -> None:
-        """End a check."""
-        if self._check:
-            self._check.cancel()
-            await asyncio.wait([self._check])
+        """Stop waiting for a check; a thread that hangs goes on."""
+        running = [each for each in (self._check, self._engine.asked, self._database.asked) if each]
+        for each in running:
+            each.cancel()
+        if running:
+            await asyncio.wait(running)
 
     async def _checked(self) -> dict[str, bool]:
         services = self._services
         engine, upstream, database = await asyncio.gather(
-            _answers(partial(_engine_answers, services.runtime), self._engine),
+            self._engine.answers(),
             services.upstream.is_ready(),
-            _answers(services.store.answers, self._database),
+            self._database.answers(),
         )
         checks = {"engine": engine, "upstream": upstream, "database": database}
         services.metrics.readiness(checks)
         return checks
 
 
-async def _answers(ask: Callable[[], bool], limiter: anyio.CapacityLimiter) -> bool:
-    with anyio.move_on_after(READY_TIMEOUT):
-        return await anyio.to_thread.run_sync(ask, abandon_on_cancel=True, limiter=limiter)
-    return False
+class _Question:
+    """A question that is asked in a thread of its own, again only once the last one has been answered."""
+
+    def __init__(self, ask: Callable[[], bool]) -> None:
+        self.asked: asyncio.Task[bool] | None = None
+        self._ask = partial(anyio.to_thread.run_sync, ask, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+
+    async def answers(self) -> bool:
+        if self.asked is None or self.asked.done():
+            self.asked = asyncio.create_task(self._ask())
+        await asyncio.wait([self.asked], timeout=READY_TIMEOUT)
+        return self.asked.done() and self.asked.result()
 
 
 def _engine_answers(runtime: Runtime) -> bool:

@@ -18,6 +18,7 @@ from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker import image
 from agent_tools.engines.engine import EngineContainer
 from agent_tools.errors import EngineUnavailable, InvalidParams
+from agent_tools.gateway import readiness
 from agent_tools.gateway.serving.second_port import SecondPort
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
@@ -77,26 +78,48 @@ def test_it_is_not_ready_once_its_engine_is_gone(new_gateway: NewGateway, proces
     assert (least, free > 0) == (gateway.services.config.min_disk_free, True)
 
 
-def test_those_who_ask_at_the_same_time_share_one_check(new_gateway: NewGateway) -> None:
-    hangs, goes_on, asked = threading.Event(), threading.Event(), list[str]()
+class HangingEngine(ProcessEngine):
+    """An engine that hangs at will when a probe asks it, and counts that."""
 
-    class HangingEngine(ProcessEngine):
-        def strays(self, host: Mapping[str, str]) -> Sequence[tuple[EngineContainer, Mapping[str, str]]]:
-            if hangs.is_set():
-                asked.append(threading.current_thread().name)
-                assert goes_on.wait(60)
-            return []
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs, self.goes_on, self.asked = threading.Event(), threading.Event(), 0
 
-    gateway = new_gateway({"m": ["Ok."]}, Runtime(HangingEngine(), lambda packages: "none"))
-    hangs.set()
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[EngineContainer, Mapping[str, str]]]:
+        if self.hangs.is_set():
+            self.asked += 1
+            assert self.goes_on.wait(60)
+        return []
+
+
+def test_those_who_ask_at_the_same_time_share_one_check(
+    new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "READY_TIMEOUT", 60)
+    engine = HangingEngine()
+    gateway = new_gateway({"m": ["Ok."]}, Runtime(engine, lambda packages: "none"))
+    engine.hangs.set()
     with ThreadPoolExecutor(60) as clients:
         answers = [clients.submit(httpx.get, f"{gateway.url}/ready", timeout=60) for _ in range(60)]
-        until(lambda: asked)
+        until(lambda: gateway.services.metrics.in_flight._value.get() == 60)
         answer = httpx.get(f"{gateway.url}/v1/responses/resp_1")  # read in one of the threads of all requests
-        goes_on.set()
+        engine.goes_on.set()
         assert answer.status_code == 404
         assert {each.result().status_code for each in answers} == {200}
-    assert len(asked) < 10
+    assert engine.asked == 1
+
+
+def test_an_engine_that_hangs_is_asked_once(new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = HangingEngine()
+    gateway = new_gateway({"m": ["Ok."]}, Runtime(engine, lambda packages: "none"))
+    engine.hangs.set()
+    with monkeypatch.context() as patch:
+        patch.setattr(readiness, "READY_TIMEOUT", 0.1)
+        answers = [httpx.get(f"{gateway.url}/ready") for _ in range(3)]
+    engine.goes_on.set()
+    assert [(each.status_code, each.json()["engine"]) for each in answers] == [(503, False)] * 3
+    assert engine.asked == 1
+    assert httpx.get(f"{gateway.url}/ready").json()["engine"]
 
 
 def test_it_is_not_ready_without_its_database(new_gateway: NewGateway) -> None:
