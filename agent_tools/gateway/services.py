@@ -231,12 +231,12 @@ class Services:
 
     def _stop_revoked(self) -> None:
         """End the sandboxes of revoked keys, and those with lost volumes; no key is read later because this waits."""
-        for owner in list(self._revoked):
-            self._revoked.remove(owner)
+        if owners := frozenset(self._revoked):
+            self._revoked -= owners
             try:
-                self.containers.stop({owner})
+                self.containers.stop(owners)
             except BaseException:  # the database may fail just then
-                self._revoked.add(owner)
+                self._revoked |= owners
                 raise
 
     def _drop_taken_over(self) -> None:
