@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent_tools.containers.config import ContainersConfig
+from agent_tools.containers.container_locks import ContainerLocks
 from agent_tools.containers.failures import DiskFull, StorageFull
 from agent_tools.containers.records import ContainerRecord, Upload
 from agent_tools.containers.rows import Rows
@@ -22,11 +23,13 @@ class Shares:
 
     Attributes:
         pending: returns the bytes that an owner's incomplete uploads will have; they count as uploaded.
+        reserving: locked by owner while room for a file is looked for and taken: two at once could find the same.
     """
 
     def __init__(self, config: ContainersConfig, rows: Rows, free: Callable[[Path], int] = folder.free) -> None:
         self.free = free
         self.pending: Callable[[str], int] = lambda _: 0
+        self.reserving = ContainerLocks()
         self._config = config
         self._rows = rows
         self._lock = threading.Lock()

@@ -89,7 +89,7 @@ class ChunkedUploads:
         self._shares.check_disk(size)
         id_, now = new_id("upload"), self._clock()
         upload = ChunkedUpload(id_, owner, now, safe_name(filename), size, purpose[:32], lifetime=lifetime)
-        with self._lock:
+        with self._shares.reserving.alone(owner):
             if len(self._pending(owner)) >= MAX_PENDING:
                 raise invalid(f"{MAX_PENDING} uploads are incomplete: complete or cancel some.", code="too_many")
             self._shares.uploads_left(owner, size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -36,7 +35,6 @@ class Uploads:
     def __init__(self, containers: Containers[GatewayConfig], store: Store) -> None:
         self._config = containers.config
         self._shares = containers.shares
-        self._lock = threading.Lock()
         self._store = store
         self._dir = self._config.data_dir / "uploads"
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -78,7 +76,7 @@ class Uploads:
                 purpose=purpose[:32],
                 expires_at=now + min(lifetime, self._config.retention) if lifetime else None,
             )
-            with self._lock:  # two at once could each find room for one
+            with self._shares.reserving.alone(owner):
                 self._shares.uploads_left(owner, 0 if is_pending else size)
                 self._store.add(upload)  # first: nothing would ever delete a file without a row
                 half.rename(self._dir / id_)

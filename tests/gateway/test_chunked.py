@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import io
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import httpx
 import openai
 import pytest
 
+from agent_tools.containers.failures import StorageFull
 from agent_tools.containers.keys import ANYONE
 from agent_tools.gateway.chunked import LIFETIME, MAX_PENDING, ChunkedUploads, remove_uploads_of
 from agent_tools.gateway.requests.api_errors import ApiError
@@ -136,6 +139,26 @@ def test_incomplete_uploads_and_files_have_one_share(new_gateway: NewGateway) ->
     upload(client, 400)
     assert client.uploads.complete(incomplete.id, part_ids=parts).status == "completed"
     assert code_of(lambda: upload(client, 1)) == (400, "storage_limit_exceeded")
+
+
+def test_an_upload_and_a_file_that_begin_at_once_have_one_share(new_gateway: NewGateway) -> None:
+    services = new_gateway({}, max_uploads_bytes=1_000).services
+    looking, pending = threading.Barrier(2), services.shares.pending
+
+    def pending_once_both_look(owner: str) -> int:
+        found = pending(owner)
+        with contextlib.suppress(threading.BrokenBarrierError):  # one alone has waited for long
+            looking.wait(0.5)
+        return found
+
+    services.shares.pending = pending_once_both_look
+    with ThreadPoolExecutor(2) as pool:
+        ends = (
+            pool.submit(services.chunked.create, "me", "a", "user_data", 600),
+            pool.submit(services.uploads.add, "me", "b", "user_data", io.BytesIO(bytes(600))),
+        )
+        refused = [each.exception() for each in ends if each.exception()]
+    assert [type(each) for each in refused] == [StorageFull]
 
 
 def test_a_part_has_the_room_that_its_upload_reserved(new_gateway: NewGateway) -> None:
