@@ -249,6 +249,9 @@ class ResponseJob(TurnJob):
         self._container_id = container_id = lease.container_id if lease and lease.has_container else None
         if lease:
             lease.close()
+        if self._storage and self._storage.has_failed():  # a client may have asked again, so nothing remembers this
+            self._not_stored(body)
+            return
         if found.recognised:
             self._services.conversations.record(found.recognised, body["output"], container_id or "")
         hidden = ServerOnlyFields(self._answers_by_item(), self._server_fields)

@@ -17,7 +17,7 @@ from agent_tools.gateway.responses.listed_items import listed_items
 from agent_tools.gateway.responses.request import ResponseRequest
 from agent_tools.gateway.responses.stored_items import forget_items, record_calls, rows_of
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import StoredEvents, StoredResponse
+from agent_tools.gateway.store.records import ResponseHead, StoredEvents, StoredResponse
 from agent_tools.gateway.store.store import packed, packed_lines
 from agent_tools.models.base import JsonObject
 
@@ -71,6 +71,11 @@ class ResponseStorage:
         """Store a response that is only begun, so that it can be asked for."""
         self._store.add(self._record(snapshot))
         self._is_active = True
+
+    def has_failed(self) -> bool:
+        """Return whether a response of the background counts as failed already, since this gateway seemed dead."""
+        head = self._store.get(ResponseHead, self._id) if self._is_active else None
+        return head is not None and head.status not in ACTIVE
 
     def end(self, body: JsonObject, snapshot: Snapshot, hidden: ServerOnlyFields, events: Sequence[Logged]) -> bool:
         """Store a response that has ended; return False if that failed, or its row has ended before. Raises nothing.

@@ -18,6 +18,7 @@ from agent_tools.containers.failures import RowsAway
 from agent_tools.gateway.background import BackgroundResponses
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.store.records import (
+    ConversationItem,
     GatewayRow,
     ResponseBody,
     ResponseHead,
@@ -359,11 +360,12 @@ def test_one_that_was_reported_failed_stays_so(new_gateway: NewGateway) -> None:
     may_end = threading.Event()
     gateway = new_gateway({"m": [code("1"), ScriptedReply("Ok.", wait_before=may_end)]})
     store = gateway.services.store
-    id_ = post(gateway, background=True).json()["id"]
+    made = gateway.client().conversations.create().id
+    id_ = post(gateway, background=True, conversation=made).json()["id"]
     store.change(StoredResponse, id_, gateway="silent for too long")
     assert retrieve(beside(new_gateway, gateway), id_).json()["status"] == "failed"
     may_end.set()
     until(lambda: is_idle(gateway))
     assert retrieve(gateway, id_).json()["status"] == "failed"
     assert [event["type"] for event in events_of(retrieve(gateway, id_, "?stream=true").text)] == ["response.failed"]
-    assert (store.count(StoredItem), store.count(StoredCall)) == (0, 0)
+    assert (store.count(StoredItem), store.count(StoredCall), store.count(ConversationItem)) == (0, 0, 0)
