@@ -198,7 +198,8 @@ class _Connection:
                 await self._send(await written(given, _not_steered))
                 return
         except (ApiError, BodyRefused) as exc:
-            await self._refuse(client_error(exc))
+            await self._refuse(error := client_error(exc))
+            await self._note(error)
             return
         self._number, self._bytes = self._number + 1, self._bytes + len(body)
         self._idle.clear()
@@ -254,11 +255,15 @@ class _Connection:
                 await self._refuse(error, stream_id)
         if error and error.status != 499 and isinstance(previous := given.get("previous_response_id"), str):
             self._sockets.forget(self._owner, self, previous)
-        if isinstance(error, Refusal):
-            metrics.security(error.event)
         status = error.status if error else 200
         record_request(self._services, self._ws.scope, status, started, route="create_response")
-        if status == 401:  # the key was revoked
+        await self._note(error)
+
+    async def _note(self, error: ApiError | None) -> None:
+        """Count a refusal, and end the connection if its key was revoked."""
+        if isinstance(error, Refusal):
+            self._services.metrics.security(error.event)
+        if error and error.status == 401:
             await self._close(_NOT_ALLOWED, "the key is not accepted")
 
     async def _respond(self, given: JsonObject, size: int, stream_id: str) -> ApiError | None:

@@ -218,13 +218,15 @@ def test_responses_are_counted_as_requests_are(new_gateway: NewGateway) -> None:
     assert 'agent_tools_requests_total{method="WEBSOCKET",route="create_response",status="200"} 2.0' in metrics
 
 
-def test_a_key_that_is_revoked_ends_the_connection(new_gateway: NewGateway) -> None:
+@pytest.mark.parametrize("kind", ["response.create", "response.steer"])
+def test_a_key_that_is_revoked_ends_the_connection(new_gateway: NewGateway, kind: str) -> None:
     gateway = new_gateway({"m": lambda _: ScriptedReply("One.")}, api_keys=KEYS)
     with connected(gateway) as client:
         assert asked(client)[-1]["type"] == "response.completed"
         gateway.services.keys.accept_named({}, revoked=list(gateway.services.keys._set))
-        assert refused(client) == (401, "invalid_api_key")
+        assert refused(client, type=kind) == (401, "invalid_api_key")
         assert code_of_end(client) == 1008
+    assert b'agent_tools_security_events_total{event="unknown_key"} 1.0' in gateway.services.metrics.text()
 
 
 def test_what_is_no_request_is_refused_and_the_connection_goes_on(new_gateway: NewGateway) -> None:
