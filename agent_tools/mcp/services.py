@@ -94,10 +94,11 @@ class McpCall:
             try:
                 is_ours_to_tell = await activities.take_turn(earlier, until - anyio.current_time())
             except TimeoutError:
-                return failed(f"An earlier call still runs in {container}: call `wait`, or `restart` to end it.")
+                why = f"An earlier call still runs in {container}: call `wait`, or `restart` to end it."
+                return _joined(before, failed(why))
             activities.forget(earlier)  # first: no other call tells it, too
             if is_ours_to_tell:
-                before = await self._told(earlier)
+                before = _joined(before, await self._told(earlier))
         activity = begin()
         try:
             activities.begin(kind, activity)

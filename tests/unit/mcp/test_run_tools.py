@@ -9,9 +9,11 @@ from typing import Any, cast
 
 import anyio
 import anyio.to_thread
+from mcp_types import CallToolResult, TextContent
 
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.sandbox_queue import SandboxQueue
+from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.run_tools import restart
 from agent_tools.mcp.services import McpCall
 from agent_tools.mcp.shapes import InContainer
@@ -27,6 +29,45 @@ class Full:
     def acquire(self, id_: str, timeout: float) -> Iterator[Any]:
         with self.queue.slot("me", id_, timeout):
             yield None
+
+
+class Ends:
+    """The ends of earlier calls; the last call still runs."""
+
+    def __init__(self, *earlier: str) -> None:
+        self.earlier = [*earlier]
+
+    def find(self, *_: str) -> str:
+        return self.earlier[0]
+
+    async def take_turn(self, earlier: str, within: float) -> bool:
+        if len(self.earlier) == 1:
+            raise TimeoutError
+        return True
+
+    def forget(self, earlier: str) -> None:
+        self.earlier.remove(earlier)
+
+
+class Call(McpCall):
+    """A call that answers with an end itself."""
+
+    async def _told(self, activity: Any) -> CallToolResult:
+        return CallToolResult(content=[TextContent(text=activity)])
+
+
+def test_all_ends_that_a_call_has_taken_are_told() -> None:
+    services = SimpleNamespace(activities=Ends("one", "two", "three"), bounds=McpLimits())
+
+    async def main() -> None:
+        answer = await Call(cast("Any", services), "me", unheard).answer("code", cast("Any", None), "cntr_1")
+        assert isinstance(answer, CallToolResult)
+        assert answer.is_error
+        texts = [each.text for each in answer.content if isinstance(each, TextContent)]
+        assert texts[:2] == ["one", "two"]
+        assert "still runs" in texts[2]
+
+    anyio.run(main)
 
 
 async def unheard(seconds: float, message: str) -> None: ...
