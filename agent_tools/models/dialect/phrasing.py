@@ -7,7 +7,6 @@ system messages where they were said; see profile.py for what becomes of them.
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -161,8 +160,10 @@ def _one_call_each(messages: Sequence[JsonObject]) -> Iterator[JsonObject]:
         if len(calls) < 2:
             yield message
             continue
-        results = [*itertools.takewhile(lambda each: each.get("role") == TOOL, messages[place:])]
-        place += len(results)
+        results = []
+        while place < len(messages) and messages[place].get("role") == TOOL:
+            results.append(messages[place])
+            place += 1
         by_id = {each.get("tool_call_id"): each for each in results}
         for number, call in enumerate(calls):
             yield {**message, "content": "" if number else message.get("content"), "tool_calls": [call]}
