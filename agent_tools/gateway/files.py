@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import BinaryIO
 
 from agent_tools.containers.containers import Containers
@@ -78,14 +79,27 @@ class Uploads:
             )
             with self._shares.reserving.alone(owner):
                 self._shares.uploads_left(owner, 0 if is_pending else size)
-                self._store.add(upload)  # first: nothing would ever delete a file without a row
-                half.rename(self._dir / id_)
+                self._place(upload, half)
         except BaseException:
             half.unlink(missing_ok=True)
-            with suppress(RowsAway):  # a row without a file is deleted when it expires
-                self._store.delete(Upload, id=id_)
             raise
         return upload
+
+    def _place(self, upload: Upload, half: Path) -> None:
+        """Add the row of a file that is written, and give the file its name.
+
+        Raises:
+            UploadNotFound: it has just been deleted.
+        """
+        try:
+            self._store.add(upload)  # first: nothing would ever delete a file without a row
+            half.rename(self._dir / upload.id)
+        except BaseException as exc:
+            with suppress(RowsAway):  # a row without a file is deleted when it expires
+                self._store.delete(Upload, id=upload.id)
+            if isinstance(exc, FileNotFoundError):
+                raise UploadNotFound(upload.id) from exc
+            raise
 
     def _forget_halves(self) -> None:
         """Remove half-written files of a killed gateway, which no gateway can still be writing."""
@@ -124,7 +138,8 @@ class Uploads:
     def delete(self, id_: str) -> None:
         """Forget a file, which may be a version of a skill."""
         self._store.delete(StoredSkillVersion, id=id_)
-        (self._dir / id_).unlink(missing_ok=True)
+        for name in (f"{id_}{HALF}", id_):  # in this order: it may just get its name
+            (self._dir / name).unlink(missing_ok=True)
         self._store.delete(Upload, id=id_)
 
     def sweep(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.containers.failures import ContainerExists, RowsAway
+from agent_tools.containers.failures import ContainerExists, RowsAway, StorageFull, UploadNotFound
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.conversations.stored import StoredConversations
@@ -154,15 +154,27 @@ def test_no_upload_is_there_without_its_row(new_gateway: NewGateway, monkeypatch
         there.extend(os.listdir(folder))
         add(*records)
         if len(there) == 2:
-            (folder / there[1]).unlink()  # so that this one cannot be completed
+            gateway.services.uploads.delete(there[1].removesuffix(HALF))  # a client found it in the list
 
     monkeypatch.setattr(store, "add", added)
     first = gateway.services.uploads.add("me", "a", "user_data", io.BytesIO(b"x"))
     assert there == [f"{first.id}{HALF}"]
     gateway.services.uploads.delete(first.id)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UploadNotFound):
         gateway.services.uploads.add("me", "a", "user_data", io.BytesIO(b"x"))
     assert (store.count(Upload), os.listdir(folder)) == (0, [])
+
+
+def test_an_upload_that_is_refused_writes_nothing_to_the_database(
+    new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = new_gateway({}, max_uploads_bytes=1).services
+    written: list[type[Any]] = []
+    monkeypatch.setattr(services.store, "delete", lambda kind, **_: written.append(kind))
+    with pytest.raises(StorageFull):
+        services.uploads.add("me", "a", "user_data", io.BytesIO(b"two"))
+    assert Upload not in written
+    assert os.listdir(services.config.data_dir / "uploads") == []
 
 
 def test_an_upload_that_is_half_deleted_is_not_found(new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch) -> None:
