@@ -18,7 +18,19 @@ from agent_tools.gateway.responses.approvals import Decision
 from agent_tools.gateway.responses.mcp_names import model_name
 from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, code, has_ended, is_idle, post, retrieve, stream, until
+from tests.gateway.asking import (
+    CODE_TOOL,
+    FUNCTION,
+    INCLUDE,
+    beside,
+    code,
+    has_ended,
+    is_idle,
+    post,
+    retrieve,
+    stream,
+    until,
+)
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.remote_mcp.server import ToolServer, tool_server
 from tests.opcodes import opcodes
@@ -342,12 +354,13 @@ def test_a_call_has_a_time_limit(new_gateway: NewGateway, server: ToolServer) ->
 
 @pytest.mark.parametrize("approval", ["never", "always"])
 def test_the_time_limit_of_a_response_ends_calls(new_gateway: NewGateway, server: ToolServer, approval: str) -> None:
-    gateway = new_gateway({"m": [calling("wait"), "Late."]}, mcp_servers=(server.entry,), turn_timeout=2.0)
-    tools = [server.tool(require_approval=approval)]
-    body = post(gateway, tools=tools).json()
+    gateway = new_gateway({"m": [calling("wait"), "Late."]}, mcp_servers=(server.entry,))
+    limited = beside(new_gateway, gateway, mcp_servers=(server.entry,), turn_timeout=2.0)
+    tools, more = [server.tool(require_approval=approval)], dict[str, Any]()
     if approval == "always":
-        given = [approving(body["output"][1]["id"])]
-        body = post(gateway, tools=tools, input=given, previous_response_id=body["id"]).json()
+        asking = post(gateway, tools=tools).json()
+        more = {"input": [approving(asking["output"][1]["id"])], "previous_response_id": asking["id"]}
+    body = post(limited, tools=tools, **more).json()
     assert (server.calls, body["error"]["message"]) == (["wait"], "The response exceeded its time limit.")
 
 
