@@ -17,8 +17,9 @@ class Mount:
 
     Each request's scope has `owner`, '' for a request to a public path without a key, and `for_users`, True if the key
     allows to name users. The scope of a WebSocket without a key in its head has `authenticate` instead: a coroutine
-    function that takes the client's key, sets both, and returns False if the client is rejected. An application
-    may set `logged_path` if its path names files.
+    function that takes the client's key, sets both, and returns False if the client is rejected; then `refusal` may be
+    an exception with a `message`, which the application may raise before it accepts the connection. An application may
+    set `logged_path` if its path names files.
 
     Attributes:
         open: opens the application, as ASGI has it, for as long as the server runs.

@@ -129,10 +129,11 @@ class GatewayMiddleware:
             scope["refusal"] = None
             try:
                 if (key := key_of(Headers(scope=scope))) and not await authenticate(key):
-                    await failed(scope["refusal"])(scope, ending.receive, ending.send)
-                else:
-                    with suppress(WebSocketDisconnect):  # the client left before it was answered
-                        await self._app(scope, ending.receive, ending.send)
+                    raise scope["refusal"]
+                with suppress(WebSocketDisconnect):  # the client left before it was answered
+                    await self._app(scope, ending.receive, ending.send)
+            except ApiError as exc:
+                await _challenged(failed(exc), services, scope, door)(scope, ending.receive, ending.send)
             finally:
                 refused = scope["refusal"].status if scope["refusal"] else 401
                 record_request(services, scope, 101 if "owner" in scope else refused, started)

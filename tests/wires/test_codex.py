@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from agent_tools.gateway.named_keys import NamedKeys
+from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.wires.codex.connection import MAX_SESSIONS
 from agent_tools.wires.codex.processes import KEPT, KEPT_ENDED
 from tests.gateway.asking import until
@@ -210,6 +210,17 @@ def test_a_socket_needs_a_key_which_no_log_has(served: Served, caplog: pytest.Lo
     opened(served).socket.close()
     until(lambda: caplog.text.count("/codex") >= 8)
     assert key not in caplog.text
+
+
+def test_a_key_in_the_path_is_refused_for_its_reason(served: Served) -> None:
+    services = served.gateway.services
+    with pytest.raises(InvalidStatus, match="401"):
+        connect(f"{served.gateway.url.replace('http', 'ws', 1)}/codex/box/wrong")
+    NamedKeys(services.store).limit("plain", KeyLimits(max_requests_per_minute=1))
+    services._read_keys()
+    opened(served).socket.close()
+    with pytest.raises(InvalidStatus, match="429"):
+        opened(served)
 
 
 def test_a_revoked_key_runs_nothing_more_over_its_open_socket(served: Served, client: Client) -> None:

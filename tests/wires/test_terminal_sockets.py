@@ -148,7 +148,9 @@ def test_a_socket_over_the_rate_of_its_key_is_told_so(served: Served) -> None:
     with pytest.raises(InvalidStatus, match="429") as refusal:
         attached(served, id_, None, Authorization=served.headers()["Authorization"])
     assert int(refusal.value.response.headers["retry-after"]) > 0
-    assert closed(attached(served, id_, auth(served))) == 4001
+    socket = attached(served, id_, auth(served))
+    assert closed(socket) == 4001
+    assert "requests" in str(socket.close_reason)
     told = 'agent_tools_requests_total{method="WEBSOCKET",route="attach",status="429"} 1.0'
     until(lambda: told in services.metrics.text().decode())
     told = 'agent_tools_requests_total{method="WEBSOCKET",route="none",status="429"} 1.0'

@@ -32,6 +32,8 @@ _NOT_LET_IN = 1008
 async def _attach(socket: WebSocket) -> None:
     key, name = socket.path_params.get("key", ""), socket.path_params.get("name", "")
     is_let_in = "owner" in socket.scope or await socket.scope["authenticate"](key, in_path=True)
+    if not is_let_in and (refusal := socket.scope["refusal"]):
+        raise refusal
     if not is_let_in or len(name) > MAX_NAME:
         await socket.close(_NOT_LET_IN)  # answers 403
         return

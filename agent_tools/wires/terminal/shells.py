@@ -22,6 +22,7 @@ from agent_tools.wires.terminal.state import ROUTES, TerminalRequest
 FIRST_SECONDS = 10.0  # for a WebSocket's message with the key
 MAX_FIRST = 4 * KIB
 MAX_FRAME = 64 * KIB  # of input
+MAX_REASON = 100  # characters of a refusal: a reason has at most 123 bytes
 UNATTACHED_SECONDS = 60.0  # that a shell waits for its WebSocket
 TOUCH_EVERY = 60.0  # seconds between two notes that a shell is used
 SHOWN = 64 * KIB  # bytes of a shell's output that a model reads
@@ -132,7 +133,8 @@ async def _first_message(socket: WebSocket) -> TerminalRequest:
             if first.chat_id and not socket.scope["for_users"]:
                 call.session = first.chat_id[:128]
             return call
-    raise WebSocketException(BAD_KEY, "Invalid API key")
+    refusal = socket.scope.get("refusal")
+    raise WebSocketException(BAD_KEY, refusal.message[:MAX_REASON] if refusal else "Invalid API key")
 
 
 async def _outwards(socket: WebSocket, process: AsyncProcess) -> None:
