@@ -108,7 +108,7 @@ class GatewayConfig(SignOnSettings, ContainersConfig):
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
     database_timeout: Seconds = 10.0
     """The time that a write waits for another process's lock on the SQLite file; once one failed, others fail soon.
-    With PostgreSQL, the time after which a connection to a silent server fails."""
+    With PostgreSQL, the time after which a connection fails whose other machine acknowledges nothing."""
     tool_name: str = "python"
     """The code interpreter's name for the model."""
     shell_name: str = "shell"

@@ -31,8 +31,10 @@ class Store(Rows):
     Others compute while a server answers, and urgent threads go first before a file is used.
 
     A request writes several times, so only the first write waits `timeout` seconds for the lock of an SQLite file.
-    Once it has failed, the database counts as locked until a write succeeds, and other writes wait only briefly. On
-    PostgreSQL, a connection fails to a server that says nothing for as long.
+    Once it has failed, the database counts as locked until a write succeeds, and other writes wait only briefly.
+
+    On PostgreSQL, a connection fails whose other machine acknowledges nothing for `timeout` seconds; one that waits for
+    an answer asks for that after as long. A server that hangs on a machine that runs is waited for.
 
     Attributes:
         failures: the number of transactions that failed since the start; each is in the log.
@@ -254,7 +256,7 @@ def _prepare_sqlite(lock_timeout: float, connection: Any, _: Any) -> None:
 
 
 def _limit_silence(timeout: float, _: Any, __: Any, ___: Any, options: dict[str, Any]) -> None:
-    """Let a connection fail to a server that is silent for so many seconds; what the URL says goes first.
+    """Let a connection fail whose other end acknowledges nothing for so many seconds; what the URL says goes first.
 
     https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
     """
