@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from agent_tools.gateway.conversations.normal_form import Line, call_text, digests, lines_of, tool_calls_in
@@ -61,11 +60,23 @@ class Fingerprints:
 
 @dataclass(frozen=True)
 class ConversationFingerprint:
-    """A conversation as a request sends it: items or messages."""
+    """A conversation as a request sends it: items or messages.
+
+    Attributes:
+        fingerprints: those by which its container is looked up; no `cached_property`, which has one lock for all
+            conversations before Python 3.12.
+    """
 
     identity: ConversationIdentity
     entries: tuple[Mapping[str, Any], ...]
     _lines: list[Line] = field(default_factory=list, repr=False)
+    fingerprints: Fingerprints = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        text_digests = digests(self._lines, self._seed)
+        answers = text_digests.answers if self.identity.has_text else ()
+        fingerprints = self._fingerprints(self.entries, text_digests.opening, answers, text_digests.whole)
+        object.__setattr__(self, "fingerprints", fingerprints)
 
     @classmethod
     def of(cls, identity: ConversationIdentity, entries: Iterable[Mapping[str, Any]]) -> ConversationFingerprint:
@@ -73,17 +84,6 @@ class ConversationFingerprint:
         entries = tuple(entries)
         lead = [Line("system", identity.instructions)] if identity.instructions else []
         return cls(identity, entries, [*lead, *lines_of(entries)])
-
-    @cached_property
-    def fingerprints(self) -> Fingerprints:
-        """The fingerprints by which its container is looked up."""
-        text_digests = digests(self._lines, self._seed)
-        return self._fingerprints(
-            self.entries,
-            text_digests.opening,
-            text_digests.answers if self.identity.has_text else (),
-            text_digests.whole,
-        )
 
     def answered(self, answer: Iterable[Mapping[str, Any]]) -> Fingerprints:
         """Return the fingerprints of the answer's items or messages, by which the next request is recognised."""

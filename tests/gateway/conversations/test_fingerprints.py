@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,6 +17,24 @@ ASKED = {"role": "user", "content": "How many rows?"}
 ANSWERED = {"role": "assistant", "content": "Ten rows."}
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "weather", "arguments": '{"city": "Ulm"}'}
 RESULT = {"type": "function_call_output", "call_id": "c1", "output": "Rain."}
+
+
+def test_conversations_are_read_beside_each_other() -> None:
+    both = threading.Barrier(2)
+
+    class Slow(dict[str, Any]):
+        """An item whose fingerprint takes until that of another one is made, too."""
+
+        def __getitem__(self, name: str) -> Any:
+            if name == "id":
+                both.wait(30)
+            return super().__getitem__(name)
+
+    def read(id_: str) -> tuple[str, ...]:
+        return ConversationFingerprint.of(ConversationIdentity("me"), [Slow(ASKED, id=id_)]).fingerprints.items
+
+    with ThreadPoolExecutor(2) as pool:
+        assert len(set(pool.map(read, "ab"))) == 2
 
 
 @pytest.mark.parametrize(
