@@ -145,7 +145,7 @@ def size_of(value: Any, most: float = LARGE) -> int:
 
 
 async def in_thread(size: int, work: Callable[..., T], *args: Any) -> T:
-    """Do work on JSON of a size in bytes in a thread; large JSON waits for one of `places`."""
+    """Do work on JSON, or on another body, of a size in bytes in a thread; a large one waits for one of `places`."""
     if size <= LARGE:
         return await run_in_threadpool(work, *args)
     queue = places()

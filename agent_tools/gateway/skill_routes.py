@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.bodies.files import file_form
+from agent_tools.bodies.json_body import in_thread
 from agent_tools.gateway.container_routes import download
 from agent_tools.gateway.http import JsonResponse, json_object, owner_of, page, services_of
 from agent_tools.gateway.requests.api_errors import missing
@@ -33,7 +34,7 @@ async def create_skill(request: Request) -> Response:
     """POST /v1/skills: multipart `files`, one zip or the files of a folder."""
     async with _sent(request) as (read_it, _):
         create = services_of(request).skills.create
-        return JsonResponse(_skill_shown(await run_in_threadpool(create, owner_of(request), read_it)))
+        return JsonResponse(_skill_shown(await in_thread(MAX_ZIP, create, owner_of(request), read_it)))  # in turns
 
 
 def list_skills(request: Request) -> Response:
@@ -65,7 +66,7 @@ async def create_version(request: Request) -> Response:
     skill = await run_in_threadpool(_skill, request)
     async with _sent(request) as (read_it, is_default):
         add = partial(services_of(request).skills.add_version, skill, read_it, is_default=is_default)
-        return JsonResponse(_version_shown(skill, await run_in_threadpool(add)))
+        return JsonResponse(_version_shown(skill, await in_thread(MAX_ZIP, add)))
 
 
 def list_versions(request: Request) -> Response:

@@ -9,6 +9,7 @@ import os
 import time
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check_response
 from tests.skills import MANIFEST, skill_folder
 from tests.unit.skills.test_bundle import BAD, zipped
+from tests.waiting import until
 
 FILES = [("m/SKILL.md", MANIFEST), ("m/scripts/a.py", b"#!/usr/bin/env python\nprint(1)")]
 LINE = "- m: Does things. (/skills/m/SKILL.md)"
@@ -57,6 +59,17 @@ def told_by(gateway: Gateway, tool: str = "shell") -> str:
     """Return the description of a tool in the latest request to the model."""
     tools = gateway.upstream.requests[-1]["tools"]
     return str(next(each["function"]["description"] for each in tools if each["function"]["name"] == tool))
+
+
+def test_skills_that_wait_to_be_read_leave_the_threads_of_other_requests_free(gateway: Gateway) -> None:
+    reading = gateway.services.skills._reading
+    with ThreadPoolExecutor(50) as senders:
+        with reading, reading:
+            url, files = f"{gateway.url}/v1/skills", {"files": packed(*FILES)}
+            answers = [senders.submit(httpx.post, url, files=files, timeout=60) for _ in range(50)]
+            until(lambda: gateway.services.metrics.in_flight._value.get() == 50)
+            assert httpx.get(f"{gateway.url}/v1/responses/resp_1", timeout=30).status_code == 404
+        assert {each.result().status_code for each in answers} == {200}
 
 
 @pytest.fixture
