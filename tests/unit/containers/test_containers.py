@@ -83,6 +83,23 @@ def test_containers_of_one_owner_get_their_folders_at_once(work_dir: Path) -> No
     containers.close()
 
 
+def test_an_owner_who_is_revoked_meanwhile_gets_no_container(work_dir: Path) -> None:
+    owners, rows = {"ann"}, MemoryRows()
+
+    class RevokingRuntime(Runtime):
+        def guest(self, work_dir: Path | None = None) -> Guest:
+            owners.clear()
+            return super().guest(work_dir)
+
+    runtime = RevokingRuntime(ProcessEngine(), lambda packages: "none")
+    containers: Containers[Any] = Containers(ContainersConfig(data_dir=work_dir, pool=0), rows, runtime)
+    containers.may_use = lambda owner: owner in owners
+    with pytest.raises(KeyRevoked):
+        containers.create("ann", ContainerSpec("c"))
+    assert (rows.find(ContainerRecord), list((work_dir / "containers").iterdir())) == ([], [])
+    containers.close()
+
+
 def test_an_owner_who_was_revoked_starts_nothing_after_the_stop(rows: Rows, work_dir: Path) -> None:
     config, runtime = ContainersConfig(data_dir=work_dir, pool=0), Runtime(ProcessEngine(), lambda packages: "none")
     containers: Containers[Any] = Containers(config, rows, runtime)
