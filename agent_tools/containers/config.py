@@ -129,7 +129,7 @@ class ContainersConfig:
     max_user_containers: Some = 20
     """Containers of one such user; beyond it the one unused for longest is deleted."""
     max_containers: Some = 1_000
-    """Containers that live at once, for each key."""
+    """Containers that live at once, for each key. Gateways that share a database may add one each at once."""
     max_containers_bytes: Size = 32 * GIB
     """Bytes of the files in all containers of one key."""
     max_uploads: Count = 1_000
