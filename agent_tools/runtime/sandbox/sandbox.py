@@ -19,7 +19,7 @@ from agent_tools.engines.engine import GUEST_SKILLS, Engine, SandboxSpec
 from agent_tools.engines.guest import Guest
 from agent_tools.engines.oci_runtime import chosen, kind_of
 from agent_tools.engines.volumes import Volume
-from agent_tools.errors import EngineError, KernelDied, SandboxStartError
+from agent_tools.errors import EngineError, FileRejected, KernelDied, SandboxStartError
 from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
 from agent_tools.machine.background import Do, do_now
 from agent_tools.machine.deleted_files import DeletedFiles, deleted_files
@@ -242,8 +242,12 @@ class LiveSandbox(KernelHolder):
             self._open_network(time.monotonic() + NETWORK_SECONDS)
         with self.use():
             with self._syncing:
-                if self._mirror:
-                    self._mirror.push()
+                try:
+                    if self._mirror:
+                        self._mirror.push()
+                except FileRejected:
+                    if not self.has_ended:  # else the run says so, and the next one has another sandbox
+                        raise
                 self._busy += 1
             try:
                 yield self._after_run

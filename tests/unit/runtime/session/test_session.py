@@ -6,8 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from agent_tools.engines.isolation import Isolation
 from agent_tools.limits import Limits
+from agent_tools.results.execution import Died, Restarted
+from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.run_lock import RunLock
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.sandbox import LiveSandbox
@@ -59,3 +63,25 @@ def test_a_file_that_comes_after_a_run_is_not_among_its_changes(process_runtime:
     execution = session.run("open('mine', 'w').close()", 20)
     assert (work_dir / "later").exists()
     assert [each.name for each in execution.changes] == ["mine"]
+
+
+def test_a_sandbox_that_is_gone_when_its_files_are_sent_is_replaced(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = ProcessEngine(shares_files=False)
+    session = Session(engine, SessionSpec("none", work_dir, Isolation(), Limits()))
+    push = Mirror.push
+
+    def late(mirror: Mirror) -> None:
+        monkeypatch.setattr(Mirror, "push", push)
+        assert session.container
+        engine.remove(session.container)
+        push(mirror)
+
+    session.run("x = 1", 20)
+    monkeypatch.setattr(Mirror, "push", late)
+    assert isinstance(session.run("1", 20).error, Died)
+    execution = session.run("print('x' in globals())", 20)
+    assert isinstance(execution.outputs[0], Restarted)
+    assert execution.stdout == "False\n"
+    session.close()
