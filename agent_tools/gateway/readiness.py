@@ -1,4 +1,4 @@
-"""Whether the engine, the database and the upstream answer, for probes, which strangers may send."""
+"""Checks of the engine, the database and the upstream for probes, which strangers may send."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ READY_TIMEOUT = 5.0  # seconds in which the engine and the database answer, each
 
 
 class Readiness:
-    """Checks one after the other, for all who ask meanwhile. For one event loop.
+    """Does one check after the other; all who ask during one share its result. For one event loop.
 
-    A part that hangs keeps one thread, which is none of those that serve requests, and is not asked again meanwhile.
+    A part that hangs keeps one thread, beside those that serve requests, and is not asked again until it has answered.
     """
 
     def __init__(self, services: Services) -> None:

@@ -48,7 +48,7 @@ class RecentValues(Generic[K, V]):
                 self.drop(owner, key)
 
     def drop(self, owner: str, key: K) -> None:
-        """Forget a value; one that is not known is no error."""
+        """Forget a value; an unknown one is not an error."""
         if found := self._of(owner).pop(key, None):
             self._sizes[owner] -= found[1]
             self._total -= found[1]

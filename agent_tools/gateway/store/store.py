@@ -256,7 +256,7 @@ def _prepare_sqlite(lock_timeout: float, connection: Any, _: Any) -> None:
 
 
 def _limit_silence(timeout: float, _: Any, __: Any, ___: Any, options: dict[str, Any]) -> None:
-    """Let a connection fail whose other end acknowledges nothing for so many seconds; what the URL says goes first.
+    """Let a connection fail whose other end acknowledges nothing for `timeout` seconds, unless the URL says otherwise.
 
     https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
     """
