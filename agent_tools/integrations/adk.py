@@ -73,7 +73,7 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
             else []
         )
         notes += filter(None, [execution.changed.note])
-        shown = [execution.stdout, execution.shown, *notes]
+        shown = [execution.stdout, execution.shown, *execution.notes, *notes]
         files = [
             File(f"figure_{at}{each.suffix}", each.data, each.mime) for at, each in enumerate(execution.pictures, 1)
         ]

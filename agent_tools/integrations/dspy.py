@@ -100,7 +100,7 @@ class AgentToolsInterpreter:
         if self._submitted:
             return FinalOutput(self._submitted[-1])
         _raise_error(execution)
-        return execution.stdout + execution.shown or None
+        return "\n".join((*execution.notes, execution.stdout + execution.shown)) or None
 
     def _define(self, variables: dict[str, Any]) -> None:
         """Define SUBMIT, the tools and variables, before each execution: what was defined before may be lost.

@@ -69,7 +69,7 @@ def _result(execution: Execution) -> CodeExecutionResult:
         results.append({"text": execution.shown, "is_main_result": execution.result is not None})
     return CodeExecutionResult(
         stdout=execution.stdout,
-        stderr=execution.stderr,
+        stderr="\n".join((*execution.notes, execution.stderr)),
         results=results,
         error=_error(execution) if execution.error else None,
     )

@@ -78,11 +78,12 @@ class AgentToolsExecutor(RemotePythonExecutor):
         """
         self._final.answers.clear()
         execution = self.sandbox.run_code(code)
+        logs = "\n".join((*execution.notes, execution.stdout))
         if self._final.answers:
-            return CodeOutput(self._final.answers[-1], execution.stdout, True)
+            return CodeOutput(self._final.answers[-1], logs, True)
         if execution.error:
-            raise AgentError(f"{execution.stdout}\n{execution.error.text}".strip(), self.logger)
-        return CodeOutput(_output(execution), execution.stdout, False)
+            raise AgentError(f"{logs}\n{execution.error.text}".strip(), self.logger)
+        return CodeOutput(_output(execution), logs, False)
 
     def install_packages(self, additional_imports: list[str]) -> list[str]:
         """Install nothing: packages are `packages` or a `network` with 'pypi' of `cfg`."""

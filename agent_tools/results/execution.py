@@ -112,12 +112,12 @@ class Execution:
 
     @property
     def stdout(self) -> str:
-        """All text the code printed to stdout."""
+        """All text the code printed to stdout, with a note in place of text that was left out."""
         return self._stream("stdout")
 
     @property
     def stderr(self) -> str:
-        """All text the code printed to stderr."""
+        """All text the code printed to stderr, with notes as in `stdout`."""
         return self._stream("stderr")
 
     @property
@@ -155,8 +155,10 @@ class Execution:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes of the sandbox on the run: a repair of the code, a part that did not run, text of background code."""
-        return tuple(output.text for output in self.outputs if isinstance(output, Notice))
+        """Notes of the sandbox on the run: a repair of the code, a part that did not run, text of background code, or
+        that the kernel had ended before.
+        """
+        return tuple(output.text for output in self.outputs if isinstance(output, (Notice, Restarted)))
 
     @property
     def host_calls(self) -> tuple[HostCall, ...]:
@@ -212,7 +214,15 @@ class Execution:
         return tuple(next((each for each in self.pictures if each == own), own) for own in pictures_of(output))
 
     def _stream(self, name: str) -> str:
-        return "".join(output.text for output in self.outputs if isinstance(output, Stream) and output.name == name)
+        """Return the text of a stream. A note on missing outputs belongs to the stream that printed last before it."""
+        parts, last = list[str](), "stdout"
+        for output in self.outputs:
+            if isinstance(output, Stream):
+                last = output.name
+                parts += [output.text] if last == name else []
+            elif isinstance(output, Omitted) and last == name:
+                parts.append(f"\n{output.text}\n")
+        return "".join(parts)
 
 
 def _cut(text: str) -> str:

@@ -252,7 +252,8 @@ def cell_of(done: Execution) -> dict[str, Any]:
                 error.append({"ename": output.name, "evalue": output.value, "traceback": output.text.split("\n")})
             case TimedOut() | Died():
                 error.append({"ename": type(output).__name__, "evalue": output.text, "traceback": []})
-    return {"stdout": done.stdout, "stderr": done.stderr, "display": display, "error": error}
+    stderr = "\n".join((*done.notes, done.stderr))
+    return {"stdout": done.stdout, "stderr": stderr, "display": display, "error": error}
 
 
 def _put(sandbox: Sandbox, folder: str, files: Files) -> None:

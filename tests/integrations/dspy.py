@@ -11,6 +11,7 @@ from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreter
 from dspy.utils import DummyLM
 
 from agent_tools.integrations.dspy import AgentToolsInterpreter
+from agent_tools.results.execution import Execution, Omitted, Restarted, Stream
 from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, interrupting, run_page
 
 
@@ -73,6 +74,15 @@ def test_an_interrupted_execution_keeps_the_variables(interpreter: AgentToolsInt
     with interrupting(interpreter.sandbox), pytest.raises(CodeExecutionError, match="KeyboardInterrupt"):
         interpreter.execute(f"x = 42\n{ENDLESS}")
     assert interpreter.execute(AFTER) == "43"
+
+
+def test_what_was_left_out_and_a_kernel_that_had_ended_are_told(
+    interpreter: AgentToolsInterpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution = Execution((Restarted("it died"), Stream("stdout", "a"), Omitted("5 characters")))
+    monkeypatch.setattr(interpreter.sandbox, "run_code", lambda _: execution)
+    told = interpreter.execute("1")
+    assert all(text in told for text in ("it died", "a\n", "5 characters left out"))
 
 
 def test_the_page_runs() -> None:

@@ -13,6 +13,7 @@ from smolagents.models import ChatMessage, MessageRole
 from smolagents.utils import AgentError
 
 from agent_tools.integrations.smolagents import AgentToolsExecutor
+from agent_tools.results.execution import Execution, Omitted, Restarted, Stream
 from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, interrupting, run_page
 
 
@@ -79,6 +80,15 @@ def test_a_tool_keeps_working_after_the_kernel_was_replaced(executor: AgentTools
     asked(executor, "final_answer(1)")
     executor.sandbox.restart()
     assert asked(executor, "final_answer(add(1, 2))")[0] == 3
+
+
+def test_what_was_left_out_and_a_kernel_that_had_ended_are_told(
+    executor: AgentToolsExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution = Execution((Restarted("it died"), Stream("stdout", "a"), Omitted("5 characters")))
+    monkeypatch.setattr(executor.sandbox, "run_code", lambda _: execution)
+    logs = executor("1").logs
+    assert all(text in logs for text in ("it died", "a\n", "5 characters left out"))
 
 
 def test_a_final_answer_ends_the_code_whatever_it_catches(executor: AgentToolsExecutor) -> None:

@@ -58,6 +58,18 @@ def test_an_execution_gives_its_streams_and_result() -> None:
     assert execution.result is result
 
 
+def test_what_is_left_out_is_named_in_the_stream_that_it_follows() -> None:
+    outputs = (OUT, NOTE, OUT, ERR, NOTE)
+    left_out = "\n[... 5 characters left out ...]\n"
+    assert Execution(outputs).stdout == f"a{left_out}a"
+    assert Execution(outputs).stderr == f"e{left_out}"
+    assert Execution((NOTE, ERR)).stdout == left_out
+
+
+def test_a_kernel_that_had_ended_is_a_note() -> None:
+    assert Execution((FRESH, OUT)).notes == (FRESH.text,)
+
+
 def test_what_was_shown_without_a_picture_is_text_beside_the_result() -> None:
     chart = Display({"application/vnd.plotly.v1+json": {}, "text/plain": "[A chart]"})
     picture = Display({"image/png": b"1", "text/plain": "<Figure>"})
