@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -29,11 +30,11 @@ from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.limits import MIB
 from agent_tools.machine.folder import Facts, Snapshot, safe_name
-from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.librechat.state import LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
-from agent_tools.wires.open_resources import AHEAD, COMMAND, SLOT_TIMEOUT, CodeRun, Processes, program, used
+from agent_tools.wires.librechat.answers import printed
+from agent_tools.wires.librechat.scripts import LIMITS, ClientTools, ToolScript
+from agent_tools.wires.open_resources import COMMAND, SLOT_TIMEOUT, CodeRun, OpenResource, RunningResources
 from agent_tools.wires.routing import (
     CHUNK_BYTES,
     Json,
@@ -83,12 +84,12 @@ Files = Annotated[list[_File] | None, at_most(MAX_FILES)]
 
 
 class _Wire:
-    """The sessions, and scripts, each with its `StartedScript` as the label."""
+    """The sessions, and scripts that wait for their tools."""
 
     def __init__(self, containers: Containers[Any], rows: Rows) -> None:
         self.containers = containers
         self.contents = Contents(containers, rows)
-        self.processes = Processes(containers, COMMAND, MAX_SCRIPTS, "scripts")
+        self.scripts: RunningResources[ToolScript] = RunningResources(containers, COMMAND, MAX_SCRIPTS, "scripts")
 
 
 class _Call(WireRequest):
@@ -193,20 +194,10 @@ async def _exec(
             else:
                 sandbox.run_code(f"import sys; sys.argv = {['main.py', *(args or [])]!r}")
                 done = sandbox.run_code(code, timeout=seconds, cancelled=run.event)
-                stdout, stderr = _printed(sandbox, done, note)
+                stdout, stderr = printed(sandbox, done, done.shown, note)
         return {**told, "stdout": stdout, "stderr": missing + stderr, "files": call.changed(session, before)}
 
     return await while_connected(call.request, in_thread(work, run.cancel)) or told
-
-
-def _printed(sandbox: Sandbox, done: Execution, note: str) -> tuple[str, str]:
-    """Return the stdout and stderr of Python that ran in a kernel. Figures that it showed become files."""
-    for picture in done.pictures:
-        kind = picture.mime.rpartition("/")[2].partition("+")[0]
-        sandbox.write_file(f"figure-{secrets.token_hex(4)}.{kind}", picture.data)
-    stdout = done.stdout + (f"{done.shown}\n" if done.shown else "")
-    notes = "".join(f"{each}\n" for each in (note, *done.notes) if each)
-    return stdout, done.stderr + (f"{done.error.text}\n" if done.error else "") + notes
 
 
 @ROUTES.on("POST", "/exec/programmatic")
@@ -225,42 +216,35 @@ async def _programmatic(
 ) -> Any:
     if continuation_token:
         missing = "There is no such continuation_token: the script has ended."
-        script: StartedScript = call.wire.processes.find((call.owner,), continuation_token, missing).label
-        if not script.lines.calls:
+        started = call.wire.scripts.find((call.owner,), continuation_token, missing)
+        if not started.it.tools.answer({each.call_id: each.model_dump() for each in tool_results or []}):
             raise HTTPException(404, missing)
-        await script.send_results(tool_results or [])
     else:
         if lang != "py":
             raise HTTPException(400, f"{lang} cannot call tools here: use py.")
         session = await aside(call.choose, session_id, user_id, runtime_session_hint, files or [])
-        script = await _script(call, session, code, tools or [], files or [], (timeout or 60_000) / 1_000)
-    answer = await while_connected(call.request, script.go_on())
+        started = await _started(call, session, code, tools or [], files or [], (timeout or 60_000) / 1_000)
+    answer = await while_connected(call.request, started.it.go_on())
+    if answer and "tool_calls" in answer:
+        return {"session_id": started.place[1], "continuation_token": started.id, **answer}
+    await call.wire.scripts.end(started)
     if answer is None:
-        script.thing.it.kill()
         return {"status": "error", "error": "The client has left."}
-    return answer
+    return {"session_id": started.place[1], **answer}
 
 
-async def _script(
+async def _started(
     call: _Call, session: str, code: str, tools: list[dict[str, Any]], files: list[_File], seconds: float
-) -> StartedScript:
-    def container() -> str:
-        return call.ensure(session)
+) -> OpenResource[ToolScript]:
+    """Start a script in a fresh kernel of a session."""
+    own = ClientTools(str(tool.get("name", ""))[:256] for tool in tools)
 
-    before, missing = await used(call.wire.containers, container, lambda sandbox: call.bring(sandbox, session, files))
-    names = [str(tool.get("name", ""))[:256] for tool in tools]
-    given = {"code": code, "tools": {identifier(name): name for name in names}}
-    thing = await call.wire.processes.start(
-        (call.owner, session),
-        container,
-        pace=AHEAD,
-        **await aside(program, SOURCE, given, code),
-        timeout=LONGEST,
-        max_output=2 * MAX_LINE,
-    )
-    thing.label = script = StartedScript(thing, session, seconds, lambda: call.changed(session, before))
-    script.lines.printed.write(missing)
-    return script
+    def begin(sandbox: Sandbox) -> ToolScript:
+        before, missing = call.bring(sandbox, session, files)
+        kernel = sandbox.fresh_kernel(hostcalls=own, call_limits=LIMITS)
+        return ToolScript(kernel, own, code, seconds, missing, partial(call.changed, session, before))
+
+    return await call.wire.scripts.open((call.owner, session), lambda: call.ensure(session), begin)
 
 
 @ROUTES.on("POST", "/upload")
@@ -342,7 +326,7 @@ async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGI
     try:
         yield app
     finally:  # another door may fail to close
-        await wire.processes.close()
+        await wire.scripts.close()
 
 
 MOUNT = Mount("/librechat", _opened, has_tree=True, public=("/health",))

@@ -74,7 +74,7 @@ def test_all_end_also_if_one_fails() -> None:
     assert sorted(ended) == ["failing", "other"]
 
 
-@pytest.mark.parametrize(("mount", "resources"), [(e2b.MOUNT, "commands"), (librechat.MOUNT, "processes")])
+@pytest.mark.parametrize(("mount", "resources"), [(e2b.MOUNT, "commands"), (librechat.MOUNT, "scripts")])
 def test_a_door_ends_what_is_open_also_if_another_door_fails_to_close(mount: Mount, resources: str) -> None:
     containers, rows = Containers(), SimpleNamespace()
     ended = threading.Event()
@@ -82,7 +82,7 @@ def test_a_door_ends_what_is_open_also_if_another_door_fails_to_close(mount: Mou
     async def main() -> None:
         async with mount.open(containers, rows) as app:  # type: ignore[arg-type]
             resources_of: Any = getattr(app.state.wire, resources)
-            process = SimpleNamespace(sync=SimpleNamespace(kill=ended.set), is_over=False)
+            process = SimpleNamespace(kill=ended.set, is_over=False, wait=lambda: asyncio.to_thread(ended.wait))
             await resources_of.open(PLACE, lambda: "id", lambda _: process)
             raise OSError("another door")
 
