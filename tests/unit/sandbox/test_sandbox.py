@@ -431,10 +431,12 @@ def test_a_fresh_kernel_may_have_functions_of_its_own(sandbox: Sandbox) -> None:
     def double(number: int) -> int:
         return 2 * number
 
-    limits = CallLimits(max_calls=1)
     def failure(kernel: Sandbox, code: str) -> str:
-        assert (error := kernel.run_code(code).error)
+        error = kernel.run_code(code).error
+        assert error
         return error.text
+
+    limits = CallLimits(max_calls=1)
 
     with sandbox.fresh_kernel(hostcalls=Toolset([double], style="sync"), call_limits=limits) as fresh:
         assert fresh.run_code("double(21)").value == 42
