@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import posixpath
@@ -125,7 +124,7 @@ class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         """Return the entries of a folder."""
         await self.working_dir()
-        return [await self._followed(info) for info in await self.sandbox.list_files(path)]
+        return [_entry(info, info.path) for info in await self.sandbox.list_files(path, follow=True)]
 
     async def make_dir(self, path: str) -> None:
         """Make a folder and those above it."""
@@ -151,13 +150,6 @@ class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem
         if not done.ok:
             raise OSError(errno.ELOOP, done.output.strip(), path)
         return done.stdout.rstrip(b"\0").decode("utf-8", "surrogateescape")
-
-    async def _followed(self, info: FileInfo) -> FileEntry:
-        """Return an entry, or the target of a link."""
-        if info.kind == "link":
-            with contextlib.suppress(OSError):  # it leads nowhere
-                info = await self.sandbox.stat(info.path)
-        return _entry(info, info.path)
 
 
 @dataclass(kw_only=True)

@@ -348,9 +348,12 @@ class Sandbox(metaclass=OtherNames):
             check_file(data, "data")
         self._files().write(path_text(path), data.encode() if isinstance(data, str) else data, append=append)
 
-    def list_files(self, path: StrPath = ".") -> list[FileInfo]:
-        """Return the entries of a folder, by name. Errors as for `read_file`."""
-        return self._files().scan(path_text(path))
+    def list_files(self, path: StrPath = ".", *, follow: bool = False) -> list[FileInfo]:
+        """Return the entries of a folder, by name. Errors as for `read_file`.
+
+        With `follow`, an entry that is a link has the facts of its target; only a link without one remains a link.
+        """
+        return self._files().scan(path_text(path), follow=follow)
 
     def stat(self, path: StrPath, *, follow: bool = True) -> FileInfo:
         """Return one file or folder; with `follow`, the target of a link. Errors as for `read_file`."""

@@ -347,6 +347,9 @@ def test_files_are_written_read_listed_moved_and_removed(sandbox: Sandbox) -> No
     assert sandbox.read_file("made/in/there.bin") == bytes(range(256)) * 5_000
     assert sandbox.read_file("made/in/there.bin", offset=255, max_bytes=2) == b"\xff\0"
     assert [(each.name, each.path, each.is_dir) for each in sandbox.list_files("made")] == [("in", "made/in", True)]
+    sandbox.run_command("ln -s in made/link")
+    assert [(each.name, each.kind) for each in sandbox.list_files("made")] == [("in", "folder"), ("link", "link")]
+    assert [each.kind for each in sandbox.list_files("made", follow=True)] == ["folder", "folder"]
     assert sandbox.stat("made/in/there.bin").size == 1_280_000
     sandbox.write_file("numbers", memoryview(array("I", [1, 2])))
     assert sandbox.read_file("numbers") == bytes([1, 0, 0, 0, 2, 0, 0, 0])

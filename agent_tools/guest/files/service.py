@@ -6,7 +6,7 @@ in archive.py. A file is written under another name and then replaced, so that a
 
     {"op": "read", "path", "offset", "most"}   {} and then content
     {"op": "write", "path", "append"}          takes content, then {}; through links
-    {"op": "scan", "path", "most"}             {"entries": [entry, ...], "total": n}
+    {"op": "scan", "path", "most", "follow"}   {"entries": [entry, ...], "total": n}
     {"op": "stat", "path", "follow"}           {"entry": entry}
     {"op": "move", "path", "to"}               {}
     {"op": "remove", "path", "recursive"}      {}
@@ -203,8 +203,15 @@ def _scan(request: dict[str, Any], _content: Content, tell: Tell) -> None:
             total += 1
             if total <= request["most"]:
                 with contextlib.suppress(FileNotFoundError):
-                    entries.append(_entry(entry.name, entry.stat(follow_symlinks=False)))
+                    entries.append(_entry(entry.name, _found(entry, request["follow"])))
     tell({"entries": entries, "total": total})
+
+
+def _found(entry: os.DirEntry[str], follows: bool) -> os.stat_result:
+    if follows:
+        with contextlib.suppress(OSError):  # a link without a target is itself
+            return entry.stat()
+    return entry.stat(follow_symlinks=False)
 
 
 def _stat(request: dict[str, Any], _content: Content, tell: Tell) -> None:

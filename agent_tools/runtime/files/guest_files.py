@@ -74,15 +74,15 @@ class GuestFiles:
             raise OSError(errno.EFBIG, f"larger than {bound:,} bytes (max_transfer_bytes)", path)
         self._give({"op": "write", "path": path, "append": append}, data)
 
-    def scan(self, path: str) -> list[FileInfo]:
-        """Return the entries of a folder, by name.
+    def scan(self, path: str, *, follow: bool = False) -> list[FileInfo]:
+        """Return the entries of a folder, by name; with `follow`, the targets of links.
 
         Raises:
             OSError: it cannot be listed; EFBIG if there are more than `max_listed_files`.
         """
         most = self._limits.max_listed_files
         with self.asking(path) as talk:
-            talk.send_head({"op": "scan", "path": path, "most": most})
+            talk.send_head({"op": "scan", "path": path, "most": most, "follow": follow})
             head = check(talk.read_head(), path)
             entries = head.get("entries")
             if not isinstance(entries, list) or len(entries) > most:

@@ -10,8 +10,6 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import replace as replaced
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -68,7 +66,9 @@ async def list_files(
     """List a folder."""
     path = call.path(directory)
     try:
-        entries = await call.query_files(path, partial(_listed, in_sandbox(path)), call.wire.contents.entries)
+        entries = await call.query_files(
+            path, lambda sandbox: sandbox.list_files(in_sandbox(path), follow=True), call.wire.contents.entries
+        )
     except (FileNotFoundError, NotADirectoryError):
         if path != HOME:
             raise HTTPException(404, "Directory not found") from None
@@ -252,16 +252,6 @@ async def _data(call: TerminalRequest, path: str) -> bytes:
             413, f"The file has {size:,} bytes, more than {MAX_TEXT:,}: read or change it in parts, with run_python."
         )
     return b"".join([piece async for piece in pieces])
-
-
-def _listed(path: str, sandbox: Sandbox) -> list[FileInfo]:
-    """Return the entries of a folder; for a link, what it leads to."""
-    found = sandbox.list_files(path)
-    for number, each in enumerate(found):
-        if each.kind == "link":
-            with contextlib.suppress(OSError):
-                found[number] = replaced(sandbox.stat(each.path), name=each.name)
-    return found
 
 
 def lines_of(data: bytes, first: int | None, last: int | None) -> dict[str, Any]:

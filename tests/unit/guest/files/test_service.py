@@ -109,6 +109,18 @@ def test_folders_of_any_depth_are_removed(files: GuestFiles, tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["kept"]
 
 
+def test_entries_that_are_links_can_be_followed(files: GuestFiles, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"1234567")
+    for name, target in (("a", "folder"), ("b", "file"), ("c", "nowhere"), ("d", "d"), ("e", "file/x")):
+        (tmp_path / name).symlink_to(target)
+    kinds = {each.name: each.kind for each in files.scan(".")}
+    assert kinds == {"folder": "folder", "file": "file", **dict.fromkeys("abcde", "link")}
+    followed = {each.name: each for each in files.scan(".", follow=True)}
+    assert {name: each.kind for name, each in followed.items()} == {**kinds, "a": "folder", "b": "file"}
+    assert (followed["b"].size, followed["b"].path) == (7, "b")
+
+
 def test_what_cannot_be_read_is_left_out_of_an_archive_and_logged(
     files: GuestFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
