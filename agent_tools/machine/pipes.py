@@ -1,7 +1,7 @@
 """The pipes of a process whose client talks to it on stdin and stdout, read and written by the event loop itself.
 
-The library passes each line to a thread and back, which delays a call, and reads a line of any length into memory.
-This module is for pipes and sockets; the library handles a terminal or a file, since other programs may share it.
+A library that passes each line to a thread and back delays a call, and reads a line of any length into memory. This
+module is for pipes and sockets; a terminal or a file is not read here, since other programs may share it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ class StdinLines:
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
 
+    async def next(self) -> bytes | None:
+        """Return the next line; None at the end."""
+        try:
+            return await self._reader.readline() or None
+        except ValueError:  # longer than the reader's limit, which has dropped it
+            return b"\n"
+
     def __aiter__(self) -> StdinLines:
         return self
 
     async def __anext__(self) -> str:
-        try:
-            line = await self._reader.readline()
-        except ValueError:  # longer than the reader's limit, which has dropped it
-            return "\n"
-        if not line:
+        if (line := await self.next()) is None:
             raise StopAsyncIteration
         return line.decode("utf-8", "replace")
 
@@ -54,13 +57,17 @@ class Sink:
         """
         await self._writer.drain()
 
+    async def closed(self) -> None:
+        """Wait until the client has disconnected, and reads nothing more."""
+        await self._writer.wait_closed()
+
 
 @asynccontextmanager
 async def own_pipes(most: int) -> AsyncIterator[tuple[Any, Any]]:
     """Reserve stdin and stdout for the protocol: a reader of limited lines, and a writer of answers.
 
-    Meanwhile stdin is empty for all other code, and its output goes to stderr. Both are None where the library should
-    be used.
+    Meanwhile stdin is empty for all other code, and its output goes to stderr. Both are None where they are not two
+    pipes or sockets.
     """
     taken = _taken()
     if taken is None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from mcp.server.stdio import stdio_server
 
+from agent_tools.machine.pipes import own_pipes
 from agent_tools.mcp.activity import Prepare
 from agent_tools.mcp.config import McpConfig, McpLimits
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.own_containers import own_containers
-from agent_tools.mcp.pipes import own_pipes
 from agent_tools.mcp.server import make_server
 
 if TYPE_CHECKING:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TypeVar
 
 from agent_tools.bodies.connections import race
 from agent_tools.engines.engine import GUEST_WORK_DIR
+from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
+from agent_tools.machine.pipes import own_pipes
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.codex.connection import CodexWire, Connection, SessionContainer
 from agent_tools.wires.paths import Home
@@ -42,29 +42,27 @@ async def serve(sandbox: Sandbox, folder: str) -> None:
     """Serve one client, until stdin has ended and all is answered, or stdout is closed.
 
     `folder` is the host's name of the sandbox's folder.
+
+    Raises:
+        InvalidParams: stdin and stdout are not pipes of a client.
     """
-    loop, lines = asyncio.get_running_loop(), asyncio.StreamReader(limit=MAX_MESSAGE)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    end = partial(asyncio.StreamReaderProtocol, asyncio.StreamReader())  # which notes that the client has left
-    writer = asyncio.StreamWriter(*await loop.connect_write_pipe(end, sys.stdout), None, loop)
-    writer.transport.set_write_buffer_limits(0)  # an answer is sent when it is written, also the last one
+    async with own_pipes(MAX_MESSAGE) as (lines, sink):
+        if lines is None:
+            raise InvalidParams("Codex starts this command, with a pipe each for stdin and stdout: see `codex config`.")
 
-    async def receive() -> bytes | None:
-        return await lines.readline() or None
+        async def write(message: str) -> None:
+            with suppress(ConnectionError):  # the client has left
+                await sink.write(f"{message}\n")
+                await sink.flush()
 
-    async def write(message: str) -> None:
-        with suppress(ConnectionError):  # the client has left
-            writer.write(f"{message}\n".encode())
-            await writer.drain()
-
-    wire = CodexWire(OneSandbox(sandbox))
-    connection = Connection(wire, SessionContainer(("", ""), lambda: "", Home(GUEST_WORK_DIR, (folder,))), write)
-    starting = asyncio.ensure_future(aside(sandbox.start))
-    try:
-        serving = asyncio.ensure_future(connection.serve(receive, to_the_last=True))
-        await race(serving, writer.wait_closed())
-        if not serving.cancelled():
-            serving.result()
-    finally:
-        await asyncio.gather(starting, return_exceptions=True)
-        await wire.close()
+        wire = CodexWire(OneSandbox(sandbox))
+        connection = Connection(wire, SessionContainer(("", ""), lambda: "", Home(GUEST_WORK_DIR, (folder,))), write)
+        starting = asyncio.ensure_future(aside(sandbox.start))
+        try:
+            serving = asyncio.ensure_future(connection.serve(lines.next, to_the_last=True))
+            await race(serving, sink.closed())
+            if not serving.cancelled():
+                serving.result()
+        finally:
+            await asyncio.gather(starting, return_exceptions=True)
+            await wire.close()

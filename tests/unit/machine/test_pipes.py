@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.mcp import pipes
+from agent_tools.machine import pipes
 
 Ends = dict[str, int]
 
