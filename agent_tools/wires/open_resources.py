@@ -21,7 +21,7 @@ from agent_tools.containers.containers import Containers
 from agent_tools.limits import KIB
 from agent_tools.results.commands import CommandOutput, Cursor
 from agent_tools.results.execution import Execution
-from agent_tools.runtime.in_thread import made_in_thread
+from agent_tools.runtime.in_thread import in_thread, made_in_thread
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.routing import aside
@@ -135,9 +135,9 @@ class OpenResources(Generic[T]):
         if self._things.pop(thing.id, None):
             await aside(thing.close)
 
-    async def close(self) -> None:
-        """End all, also if one fails; then raise that failure."""
-        ends = await asyncio.gather(*map(self.end, list(self._things.values())), return_exceptions=True)
+    async def close(self, place: Place = ()) -> None:
+        """End all things whose place begins so, also if one fails; then raise that failure."""
+        ends = await asyncio.gather(*map(self.end, self.of(place)), return_exceptions=True)
         for failure in filter(None, ends):
             raise failure
 
@@ -180,12 +180,13 @@ class RunningResources(OpenResources[R]):
         self._forget()
         return super().of(place)
 
-    async def close(self) -> None:
-        """End all, also if one fails; then raise that failure."""
+    async def close(self, place: Place = ()) -> None:
+        """End all things whose place begins so, also if one fails; then raise that failure."""
         try:
-            await super().close()
+            await super().close(place)
         finally:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if not place:
+                await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _follow(self, thing: OpenResource[R]) -> None:
         try:
@@ -205,14 +206,19 @@ class RunningResources(OpenResources[R]):
 
 
 class Processes(RunningResources[AsyncProcess]):
-    """Commands; ended ones are kept with the end of their output."""
+    """Commands; ended ones are kept with the end of their output.
+
+    A sandbox has `start_seconds` to say that a command has begun.
+    """
+
+    start_seconds = 30.0
 
     async def start(
         self, place: Place, container: Callable[[], str], label: Any = None, pace: int = UNPACED, **command: Any
     ) -> OpenResource[AsyncProcess]:
-        """Start a command, with the arguments of `Sandbox.start_command`. Errors as for `open`.
+        """Start a command, with the arguments of `Sandbox.start_command`; return when it runs or has ended.
 
-        It pauses after about `pace` bytes of stdout, until `followed` lets it go on.
+        It pauses after about `pace` bytes of stdout, until `followed` lets it go on. Errors as for `open`.
         """
 
         def begin(sandbox: Sandbox) -> AsyncProcess:
@@ -222,6 +228,14 @@ class Processes(RunningResources[AsyncProcess]):
 
         thing = await self.open(place, container, begin)
         thing.label = label
+        process = thing.it.sync
+        try:
+            has_begun = await in_thread(partial(process.has_begun, self.start_seconds), process.kill)
+        except BaseException:
+            process.kill()  # nobody knows of it
+            raise
+        if not has_begun:
+            process.kill(f"the sandbox did not start it within {self.start_seconds:g} s")  # unless it has ended
         return thing
 
 

@@ -6,23 +6,24 @@ A session outlives its connection for a while, in which the client may resume it
 from __future__ import annotations
 
 import asyncio
+import inspect
 import secrets
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
+import anyio
 from pydantic import BaseModel, create_model
 from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 
-from agent_tools.bodies.connections import race
 from agent_tools.bodies.json_body import BodyRefused, read_json, written
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.engines.first_process import GUEST_HOME
-from agent_tools.limits import MIB
+from agent_tools.limits import KIB, MIB
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.codex.files import FileMethods, refuse_links
 from agent_tools.wires.codex.http_request import fetch
@@ -47,8 +48,8 @@ from agent_tools.wires.paths import Home
 VERSION = "0.171.0"  # of the protocol that this was compared with
 MAX_COMMANDS = 32  # that run in a container
 MAX_SESSIONS = 16  # of a container, those that wait for their client included
-MAX_WAITING = 256  # requests of a connection that are answered at once
-WAITING_BYTES = 4 * MIB  # of the messages of all of them
+MESSAGE_BYTES = 16 * KIB  # that a message takes beside its own
+WAITING_BYTES = 4 * MIB  # of messages of a connection that are not answered; while there are more, none is read
 MAX_FETCHES = 8  # `http/request`s of a key that are answered at once
 Send = Callable[[str], Awaitable[None]]
 
@@ -73,14 +74,10 @@ class CodexWire:
     def __init__(self, sandboxes: UsesContainers) -> None:
         self.sandboxes = sandboxes
         self.commands = Processes(sandboxes, COMMAND, MAX_COMMANDS)
+        self.fetches = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(MAX_FETCHES))  # by owner
         self._sessions: dict[str, CodexSession] = {}
-        self._fetches: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    def fetches(self, owner: str) -> asyncio.Semaphore:
-        """Return the places for an owner's `http/request`s."""
-        return self._fetches.setdefault(owner, asyncio.Semaphore(MAX_FETCHES))
-
-    async def attach(self, box: SessionContainer, connection: Connection, resumed: str | None) -> CodexSession:
+    def attach(self, box: SessionContainer, connection: Connection, resumed: str | None) -> CodexSession:
         """Return a new session of a container, or resume one without a connection.
 
         Raises:
@@ -103,7 +100,11 @@ class CodexWire:
     async def end(self, session: CodexSession) -> None:
         """End a session with its processes."""
         if self._sessions.pop(session.id, None):
-            await session.processes.close()
+            await self.commands.close(session.place)
+            following = session.processes.following
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)
 
     async def close(self) -> None:
         """End all sessions."""
@@ -119,9 +120,10 @@ class CodexSession:
     def __init__(self, wire: CodexWire, box: SessionContainer) -> None:
         self.id = secrets.token_hex(16)
         self.box = box
+        self.place = (*box.place, self.id)
         self.connection: Connection | None = None
         self.files = FileMethods(box.home)
-        self.processes = SessionProcesses(wire.commands, (*box.place, self.id), box.container, self._notify)
+        self.processes = SessionProcesses(wire.commands, self.place, box.container, self._notify)
         self._wire = wire
         self._end: asyncio.Task[None] | None = None
 
@@ -148,22 +150,13 @@ class CodexSession:
         await self._wire.end(self)
 
 
-def _named(prefix: str, *functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Return functions by the names that they have in the protocol."""
+def _methods(prefix: str, kind: type) -> dict[str, Callable[..., Any]]:
+    """Return the public functions of a class by the names that they have in the protocol."""
+    functions = [each for name, each in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")]
     return {f"{prefix}/{to_camel(each.__name__)}": each for each in functions}
 
 
-_FILES = _named(
-    "fs",
-    *(FileMethods.get_metadata, FileMethods.read_file, FileMethods.write_file, FileMethods.create_directory),
-    *(FileMethods.canonicalize, FileMethods.read_directory, FileMethods.walk, FileMethods.remove, FileMethods.copy),
-    *(FileMethods.open, FileMethods.read_block, FileMethods.write_block, FileMethods.close),
-)
-_PROCESSES = _named(
-    "process",
-    *(SessionProcesses.start, SessionProcesses.read, SessionProcesses.write),
-    *(SessionProcesses.signal, SessionProcesses.terminate),
-)
+_FILES, _PROCESSES = _methods("fs", FileMethods), _methods("process", SessionProcesses)
 METHODS: dict[str, type[BaseModel]] = {
     "initialize": create_model("initialize", __config__=CAMEL, client_name=Name, resume_session_id=(Name | None, None)),
     "environment/info": create_model("info"),
@@ -185,79 +178,65 @@ class Connection:
     write: Send
     _session: CodexSession | None = None
     _is_initialized: bool = False
-    _waiting: dict[asyncio.Task[None], int] = field(default_factory=dict)
+    _is_broken: bool = False
+    _waiting_bytes: int = 0
+    _answered: asyncio.Event = field(default_factory=asyncio.Event)
+    _order: asyncio.Lock = field(default_factory=asyncio.Lock)
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def serve(self, receive: Callable[[], Awaitable[bytes | None]], *, to_the_last: bool = False) -> bool:
-        """Handle messages until `receive` returns None: the client has left, also while a request is handled.
+        """Answer messages until `receive` returns None: the client has left, also while a request is handled.
 
         With `to_the_last`, all messages that came before that are answered. Returns False if one broke the protocol.
         """
-        messages = asyncio.Queue[bytes | None](1)
-
-        async def handle() -> bool:
-            while (message := await messages.get()) is not None:
-                if not await self.handle(message):
-                    return False
-            if to_the_last:
-                await asyncio.gather(*self._waiting, return_exceptions=True)
-            return True
-
-        async def take() -> None:
-            while (message := await receive()) is not None:
-                await messages.put(message)
-            if to_the_last:
-                await messages.put(None)
-                await asyncio.wait((handling,))
-
-        handling, taking = asyncio.ensure_future(handle()), asyncio.ensure_future(take())
         try:
-            await race(handling, taking)
+            async with anyio.create_task_group() as answers:
+                while (message := await receive()) is not None:
+                    self._waiting_bytes += len(message) + MESSAGE_BYTES
+                    answers.start_soon(self._handle, message, answers.cancel_scope.cancel)
+                    while self._waiting_bytes > WAITING_BYTES:
+                        self._answered.clear()
+                        await self._answered.wait()
+                if not to_the_last:
+                    self._detach()  # so that the session may be resumed at once
+                    answers.cancel_scope.cancel()
         finally:
-            await self.close()
-        if not taking.cancelled():
-            taking.result()
-        return handling.cancelled() or handling.result()
-
-    async def handle(self, message: bytes) -> bool:
-        """Handle a message; return False if the connection must be closed after it."""
-        try:
-            id_, method, given = await read_json(message, self._request)
-        except (BodyRefused, RpcError) as exc:
-            detail = exc if isinstance(exc, RpcError) else exc.detail
-            await self._fail(-1, RpcError(INVALID_REQUEST, f"This is no JSON-RPC message: {detail}"))
-            return True
-        if id_ is None:
-            self._is_initialized = method == "initialized" and self._session is not None
-            if not self._is_initialized:
-                message_ = f"unexpected notification {method}: only initialized, after initialize"
-                await self._fail(-1, RpcError(INVALID_REQUEST, message_))
-            return self._is_initialized
-        has_room = len(self._waiting) < MAX_WAITING and sum(self._waiting.values()) + len(message) <= WAITING_BYTES
-        task = asyncio.create_task(self._answer(id_, method, given))
-        self._waiting[task] = len(message)
-        task.add_done_callback(self._waiting.pop)
-        if method not in _WAITING or not has_room:
-            await asyncio.wait((task,))  # which leaves the task to `close`
-            task.result()
-        return True
+            self._detach()
+        return not self._is_broken
 
     async def send(self, message: dict[str, Any]) -> None:
         """Send a message; wait until the client can read it."""
         async with self._sending:  # so that of many answers for a slow client only one is written
             await self.write(await written(message, dumped))
 
-    async def close(self) -> None:
-        """Close the connection; its session may be resumed at once."""
+    def _detach(self) -> None:
         if self._session:
             self._session.detach(self)
-        waiting = list(self._waiting)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _handle(self, message: bytes, end: Callable[[], None]) -> None:
+        try:
+            async with self._order:
+                id_, method, given = await self._read(message)
+                if method not in _WAITING:
+                    await self._answer(id_, method, given)
+                    return
+            await self._answer(id_, method, given)
+        finally:
+            self._waiting_bytes -= len(message) + MESSAGE_BYTES
+            self._answered.set()
+            if self._is_broken:
+                end()
+
+    async def _read(self, message: bytes) -> tuple[int | str | None, str, dict[str, Any] | Exception]:
+        """Return id, method and parameters of a request, or the error of these."""
+        try:
+            return await read_json(message, self._request)
+        except (BodyRefused, RpcError) as exc:
+            detail = exc if isinstance(exc, RpcError) else exc.detail
+            return -1, "", RpcError(INVALID_REQUEST, f"This is no JSON-RPC message: {detail}")
 
     def _request(self, message: object) -> tuple[int | str | None, str, dict[str, Any] | Exception]:
-        """Return id, method and parameters of a request, or the error of these. Raises RpcError: it is none."""
+        """Return as `_read`; raise RpcError for what is no request."""
         if isinstance(message, list):
             raise RpcError(INVALID_REQUEST, "it is a batch, which the protocol does not have: send each request alone")
         asked: RpcRequest = read(RpcRequest, message, self.box.home)
@@ -268,48 +247,50 @@ class Connection:
         except (RpcError, HTTPException) as exc:
             return asked.id, asked.method, exc
 
-    async def _answer(self, id_: int | str, method: str, given: dict[str, Any] | Exception) -> None:
+    async def _answer(self, id_: int | str | None, method: str, given: dict[str, Any] | Exception) -> None:
         try:
-            if method != "initialize" and not self._is_initialized:
-                missing = "send initialized" if self._session else "call initialize"
-                raise RpcError(INVALID_REQUEST, f"client must {missing} before using {method}")
+            if id_ is None:
+                self._is_initialized = method == "initialized" and self._session is not None
+                self._is_broken = not self._is_initialized
+                if self._is_broken:
+                    why = f"unexpected notification {method}: only initialized, after initialize"
+                    raise RpcError(INVALID_REQUEST, why)
+                return
             if isinstance(given, Exception):
                 raise given
             is_large = method == "http/request"  # and held until it is sent
-            async with self.wire.fetches(self.box.place[0]) if is_large else nullcontext():
+            async with self.wire.fetches[self.box.place[0]] if is_large else nullcontext():
                 result, *events = await self._results(method, given)
                 for message in ({"id": id_, "result": result}, *events):
                     await self.send(message)
         except Exception as exc:
             if (error := error_of(exc)) is None:
                 raise
-            await self._fail(id_, error)
-
-    async def _fail(self, id_: int | str, error: RpcError) -> None:
-        await self.send({"error": error.body, "id": id_})
+            await self.send({"error": error.body, "id": -1 if id_ is None else id_})
 
     async def _results(self, method: str, given: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the result of a method, and notifications that follow it."""
         if method == "initialize":
             if self._session:
                 raise RpcError(INVALID_REQUEST, "initialize may only be sent once per connection")
-            self._session = await self.wire.attach(self.box, self, given["resume_session_id"])
+            self._session = self.wire.attach(self.box, self, given["resume_session_id"])
             return [{"sessionId": self._session.id, "environmentInfo": self._info()}]
-        session = self._session
-        assert session
+        if not (session := self._session) or not self._is_initialized:
+            missing = "send initialized" if session else "call initialize"
+            raise RpcError(INVALID_REQUEST, f"client must {missing} before using {method}")
         if method in _PROCESSES:
-            return [await _PROCESSES[method](session.processes, **given)]
-        if method == "http/request":
-            return await used(self.wire.sandboxes, self.box.container, partial(fetch, **given))
+            return [await _PROCESSES[method](session.processes, **given) or {}]
         if method in _FILES:
             is_strict = given.pop("follow_symlinks") is False
 
-            def work(sandbox: Sandbox) -> dict[str, Any]:
+            def work(sandbox: Sandbox) -> Any:
                 if is_strict and "path" in given:
                     refuse_links(sandbox, given["path"])
-                return dict(_FILES[method](session.files, sandbox, **given))
+                return _FILES[method](session.files, sandbox, **given)
 
-            return [await used(self.wire.sandboxes, self.box.container, work)]
+            return [await used(self.wire.sandboxes, self.box.container, work) or {}]
+        if method == "http/request":
+            return await used(self.wire.sandboxes, self.box.container, partial(fetch, **given))
         return [self._info() if method == "environment/info" else {"status": "ready"}]
 
     def _info(self) -> dict[str, Any]:

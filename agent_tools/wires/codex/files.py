@@ -33,7 +33,7 @@ MAX_BLOCK = MIB  # bytes of one block of a file
 MAX_FILE = 24 * MIB  # bytes of a file in one message
 MAX_HANDLES = 128  # that are open in a session
 MAX_ENTRIES = 10_000  # of one walk
-SECONDS = 30.0  # of a command that copies files or follows links, and of looking at the links of folders
+SECONDS = 30.0  # of a command that copies files or follows links, and of a walk
 Maybe = bool | None
 
 
@@ -82,17 +82,15 @@ class FileMethods:
             raise OSError(errno.EFBIG, f"The file is larger than {MAX_FILE:,} bytes: read it by fs/open")
         return {"dataBase64": data}
 
-    def write_file(self, sandbox: Sandbox, path: Path, data_base64: Base64) -> dict[str, Any]:
+    def write_file(self, sandbox: Sandbox, path: Path, data_base64: Base64) -> None:
         """Replace a file in a folder that exists."""
         sandbox.write_file(_new(sandbox, path), data_base64)
-        return {}
 
-    def create_directory(self, sandbox: Sandbox, path: Path, recursive: Maybe = None) -> dict[str, Any]:
+    def create_directory(self, sandbox: Sandbox, path: Path, recursive: Maybe = None) -> None:
         """Make a folder with its parents, unless `recursive` is false."""
         if recursive is False and sandbox.exists(_new(sandbox, path)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         sandbox.make_dir(path)
-        return {}
 
     def canonicalize(self, sandbox: Sandbox, path: Path) -> dict[str, Any]:
         """Return a path without links."""
@@ -101,13 +99,9 @@ class FileMethods:
 
     def read_directory(self, sandbox: Sandbox, path: Path) -> dict[str, Any]:
         """Return the entries of a folder; a link counts as its target, and is left out without one."""
-        entries, deadline = list[dict[str, Any]](), time.monotonic() + self.seconds
-        for each in sandbox.list_files(path):
-            if time.monotonic() > deadline:
-                raise RpcError(FAILED, f"The folder has more links than can be followed in {self.seconds:g} s.")
-            if found := _target(sandbox, path, each):
-                entries.append({"fileName": os.fsencode(each.name).decode("utf-8", "replace"), **_kinds(found)})
-        return {"entries": entries}
+        found = [each for each in sandbox.list_files(path, follow=True) if each.kind != "link"]
+        names = [os.fsencode(each.name).decode("utf-8", "replace") for each in found]
+        return {"entries": [{"fileName": name, **_kinds(each)} for name, each in zip(names, found, strict=True)]}
 
     def walk(self, sandbox: Sandbox, path: Path, options: WalkOptions) -> dict[str, Any]:
         """Return files and folders below a folder, the nearest first, within the client's limits and ours."""
@@ -118,16 +112,15 @@ class FileMethods:
             folder, depth = folders.popleft()
             try:
                 listed = sandbox.list_files(folder)
+                linked = sandbox.list_files(folder, follow=True) if options.follow_directory_symlinks else ()
             except OSError as exc:
                 if folder == path:
                     raise
                 errors.append({"path": self._uri(folder), "message": exc.strerror or str(exc)})
                 continue
+            inside = {each.name for each in (*listed, *linked) if each.is_dir}
             for each in listed:
-                if time.monotonic() > deadline:
-                    return cut
-                target = _target(sandbox, folder, each) if options.follow_directory_symlinks else None
-                is_folder = (target or each).is_dir
+                is_folder = each.name in inside
                 if not is_folder and each.kind != "file":
                     continue
                 if len(items) >= most:
@@ -141,7 +134,7 @@ class FileMethods:
                     folders.append((below, depth + 1))
         return {**cut, "truncated": bool(folders)}
 
-    def remove(self, sandbox: Sandbox, path: Path, recursive: Maybe = None, force: Maybe = None) -> dict[str, Any]:
+    def remove(self, sandbox: Sandbox, path: Path, recursive: Maybe = None, force: Maybe = None) -> None:
         """Remove a file or folder; a missing one is an error only if `force` is false."""
         self._home.check_spared(self._home.resolved(path))
         try:
@@ -149,9 +142,8 @@ class FileMethods:
         except FileNotFoundError:
             if force is False:
                 raise
-        return {}
 
-    def copy(self, sandbox: Sandbox, source_path: Path, destination_path: Path, recursive: bool) -> dict[str, Any]:
+    def copy(self, sandbox: Sandbox, source_path: Path, destination_path: Path, recursive: bool) -> None:
         """Copy a file, a link, or with `recursive` a folder."""
         if sandbox.stat(source_path, follow=False).is_dir:
             if not recursive:
@@ -161,7 +153,6 @@ class FileMethods:
                 message = "fs/copy cannot copy a directory to itself or one of its descendants"
                 raise RpcError(INVALID_REQUEST, message)
         _run(sandbox, ["cp", "-RPT", "--", source_path, destination_path])
-        return {}
 
     def open(
         self, sandbox: Sandbox, handle_id: Name, path: Path, mode: Literal["read", "replace"] = "read"
@@ -192,7 +183,7 @@ class FileMethods:
 
     def write_block(
         self, sandbox: Sandbox, handle_id: Name, offset: Number, chunk: Annotated[Base64, Field(max_length=MAX_BLOCK)]
-    ) -> dict[str, Any]:
+    ) -> None:
         """Write the next bytes of a file."""
         handle = self._handle(handle_id)
         if handle.size != offset:
@@ -200,12 +191,10 @@ class FileMethods:
             raise RpcError(INVALID_REQUEST, f"file handle `{handle_id}` {where}")
         sandbox.write_file(handle.path, chunk, append=True)
         handle.size += len(chunk)
-        return {}
 
-    def close(self, _: Sandbox, handle_id: Name) -> dict[str, Any]:
+    def close(self, _: Sandbox, handle_id: Name) -> None:
         """Forget an open file; a handle that is not open is no error."""
         self._handles.pop(handle_id, None)
-        return {}
 
     def _handle(self, id_: str) -> Handle:
         if (handle := self._handles.get(id_)) is None:
@@ -246,14 +235,6 @@ def _run(sandbox: Sandbox, command: list[str]) -> bytes:
         message = ran.reason or ran.stderr.decode("utf-8", "replace").strip()[-500:]
         raise RpcError(FAILED, f"{command[0]} failed: {message}")
     return ran.stdout
-
-
-def _target(sandbox: Sandbox, folder: str, entry: FileInfo) -> FileInfo | None:
-    """Return an entry of a folder, or the target of a link; None if there is none."""
-    try:
-        return sandbox.stat(posixpath.join(folder, entry.name)) if entry.kind == "link" else entry
-    except OSError:
-        return None
 
 
 def _kinds(found: FileInfo) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from agent_tools.bodies.json_body import at_most
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.commands import Cursor
-from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.codex.messages import FAILED, INVALID_REQUEST, Name, Number, Path, RpcError, Texts
 from agent_tools.wires.open_resources import AHEAD, TYPING_SECONDS, OpenResource, Place, Processes, followed
@@ -54,7 +53,6 @@ class Log:
     seq: int = 0
     exit_code: int | None = None
     failure: str | None = None
-    is_closed: bool = False
     written: deque[str] = field(default_factory=lambda: deque(maxlen=WRITES))
     typing: asyncio.Lock = field(default_factory=asyncio.Lock)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -76,12 +74,10 @@ class Log:
 
 
 class SessionProcesses:
-    """The processes of one session, in one container. For one event loop.
+    """The processes of one session, in one container. Each public function is the `process/` method of its name.
 
-    `tell` sends an event to the client. A sandbox has `start_seconds` to say that a process has begun.
+    `tell` sends an event to the client. For one event loop.
     """
-
-    start_seconds = 30.0
 
     def __init__(
         self,
@@ -91,10 +87,9 @@ class SessionProcesses:
         tell: Callable[[str, dict[str, Any]], Awaitable[None]],
     ) -> None:
         self._begin = partial(resources.start, place, container, pace=AHEAD, max_output=2 * AHEAD)
-        self._end = resources.end
         self._tell = tell
         self._logs: dict[str, Log] = {}
-        self._following: set[asyncio.Task[None]] = set()
+        self.following: set[asyncio.Task[None]] = set()
 
     async def start(
         self,
@@ -118,21 +113,14 @@ class SessionProcesses:
             stdin=b"" if tty or pipe_stdin else None,
             terminal=TERMINAL if tty else None,
         )
-        process = run.it.sync
-        try:
-            has_begun = await in_thread(partial(process.has_begun, self.start_seconds), process.kill)
-        except BaseException:
-            process.kill()
-            raise
-        if not has_begun:
-            process.kill(f"the sandbox did not start it within {self.start_seconds:g} s")  # unless it has ended
-            result = process.result()
+        if not run.it.pid:
+            result = run.it.sync.result()
             raise RpcError(FAILED, result.reason, kind=_SPAWN_FAILURES.get(result.exit_code, "spawnFailed"))
         self._logs[process_id] = log = Log(run, tty or pipe_stdin)
         self._forget()
         task = asyncio.create_task(self._follow(process_id, log, run, "pty" if tty else "stdout"))
-        self._following.add(task)
-        task.add_done_callback(self._following.discard)
+        self.following.add(task)
+        task.add_done_callback(self.following.discard)
         return {"processId": process_id, "sandboxType": "none"}
 
     async def read(
@@ -148,7 +136,7 @@ class SessionProcesses:
         after = after_seq or 0
         with suppress(TimeoutError):
             async with asyncio.timeout(min((wait_ms or 0) / 1000, MAX_WAIT)):
-                while log.seq <= after and not log.is_closed:
+                while log.seq <= after and log.run:
                     await log.changed.wait()
         new = [each for each in log.chunks if each["seq"] > after]
         sizes = accumulate(len(each["chunk"]) for each in new)
@@ -156,9 +144,9 @@ class SessionProcesses:
         return {
             "chunks": given,
             "nextSeq": new[len(given)]["seq"] if len(given) < len(new) else log.seq + 1,
-            "exited": log.exit_code is not None,
+            "exited": log.run is None,
             "exitCode": log.exit_code,
-            "closed": log.is_closed,
+            "closed": log.run is None,
             "failure": log.failure,
             "sandboxDenied": False,
         }
@@ -170,10 +158,10 @@ class SessionProcesses:
         async with log.typing:
             if log.run is None or not log.takes_input:
                 return {"status": "stdinClosed"}
-            process = log.run.it.sync
+            type_into = log.run.it.sync.write_stdin
 
             def written() -> None:
-                process.write_stdin(chunk, TYPING_SECONDS)
+                type_into(chunk, TYPING_SECONDS)
                 log.written.append(write_id)  # here, since the client may have left meanwhile
 
             try:
@@ -183,28 +171,18 @@ class SessionProcesses:
                 return {"status": "stdinClosed"}
         return {"status": "accepted"}
 
-    async def signal(self, process_id: Name, signal: Literal["interrupt"]) -> dict[str, Any]:
+    async def signal(self, process_id: Name, signal: Literal["interrupt"]) -> None:
         """`process/signal`."""
         if (log := self._logs.get(process_id)) and log.run:
             log.run.it.signal(signals.SIGINT)
-        return {}
 
     async def terminate(self, process_id: Name) -> dict[str, Any]:
         """`process/terminate`: kill a process with all of its session."""
-        log = self._logs.get(process_id)
-        run = log.run if log and log.exit_code is None else None
-        if run:
-            run.was_killed = True
-            run.it.kill()
-        return {"running": run is not None}
-
-    async def close(self) -> None:
-        """End all processes."""
-        for run in [log.run for log in self._logs.values() if log.run]:
-            await self._end(run)
-        for task in self._following:
-            task.cancel()
-        await asyncio.gather(*self._following, return_exceptions=True)
+        if not (log := self._logs.get(process_id)) or not log.run:
+            return {"running": False}
+        log.run.was_killed = True
+        log.run.it.kill()
+        return {"running": True}
 
     async def _follow(self, id_: str, log: Log, run: OpenResource[AsyncProcess], name: str) -> None:
         """Send the events of a process to its end. It waits for a client that takes nothing."""
@@ -218,14 +196,14 @@ class SessionProcesses:
                         await self._tell("process/output", {**named, **event})
         log.exit_code, log.run = run.it.poll(), None
         log.failure = None if run.was_killed else run.it.sync.reason or None
-        event = {**named, "seq": log.step(), "exitCode": log.exit_code, "sandboxDenied": False}
-        await self._tell("process/exited", event)
-        log.is_closed = True
-        await self._tell("process/closed", {**named, "seq": log.step()})
+        exited, closed = log.step(), log.step()
+        about = {"exitCode": log.exit_code, "sandboxDenied": False}
+        await self._tell("process/exited", {**named, "seq": exited, **about})
+        await self._tell("process/closed", {**named, "seq": closed})
 
     def _forget(self) -> None:
         """Forget ended processes but for the last ones, and output of these beyond `KEPT_ENDED`, the oldest first."""
-        ended = [(id_, log) for id_, log in self._logs.items() if log.is_closed]
+        ended = [(id_, log) for id_, log in self._logs.items() if log.run is None]
         room = KEPT_ENDED
         for number, (id_, log) in enumerate(reversed(ended)):
             room -= log.size

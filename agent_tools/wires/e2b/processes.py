@@ -130,8 +130,6 @@ async def _connect(call: E2BRequest, process: Selector) -> Any:
 async def _events(call: E2BRequest, run: Process, cursor: Cursor) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the events of a command, to its end. The command waits for a client that takes nothing."""
     process, name = run.it, "pty" if run.label.is_terminal else "stdout"
-    while not process.pid and not process.is_over:
-        await process.read(cursor, 0.01)  # until the sandbox has started it
     yield {"event": {"start": {"pid": process.pid}}}
     async with aclosing(followed(process, cursor, silence=KEEPALIVE)) as outputs:
         async for new in outputs:

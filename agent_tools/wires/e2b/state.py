@@ -179,10 +179,8 @@ class E2BWire:
     async def _close_opened(self, place: Place) -> None:
         for id_ in [id_ for id_, watcher in self.watchers.items() if watcher.place == place]:
             del self.watchers[id_]
-        for context in self.contexts.of(place):
-            await self.contexts.end(context)
-        for command in self.commands.of(place):
-            await self.commands.end(command)
+        await self.contexts.close(place)
+        await self.commands.close(place)
 
     async def close(self) -> None:
         """End all open commands, watchers and kernels."""

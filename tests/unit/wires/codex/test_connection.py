@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 
 from agent_tools.limits import MIB
-from agent_tools.wires.codex.connection import MAX_FETCHES, WAITING_BYTES, CodexWire, Connection, SessionContainer
+from agent_tools.wires.codex.connection import (
+    MAX_FETCHES,
+    MESSAGE_BYTES,
+    METHODS,
+    WAITING_BYTES,
+    CodexSession,
+    CodexWire,
+    Connection,
+    SessionContainer,
+)
 from agent_tools.wires.codex.processes import KEPT, Log
 from agent_tools.wires.paths import Home
 from tests.gateway.in_loop import LargeJsonHere, until_true
@@ -54,37 +63,63 @@ class OneSandbox:
 class Client:
     """A client of a connection, with its answers."""
 
-    def __init__(self, wire: CodexWire) -> None:
+    def __init__(self, wire: CodexWire, *, to_the_last: bool = False) -> None:
         self.answers: list[Any] = []
         box = SessionContainer(("ann", "box"), lambda: "id", Home("/workspace", ()))
         self.connection = Connection(wire, box, self._note)
+        self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.serving = asyncio.ensure_future(self.connection.serve(self._messages.get, to_the_last=to_the_last))
 
     async def _note(self, message: str) -> None:
         self.answers.append(json.loads(message))
 
-    async def send(self, name: str, id_: Any = 1, /, **params: Any) -> None:
-        await self.connection.handle(json.dumps({"id": id_, "method": name, "params": params}).encode())
+    def send(self, name: str, id_: Any = 1, /, **params: Any) -> None:
+        self._messages.put_nowait(json.dumps({"id": id_, "method": name, "params": params}).encode())
+
+    def notify(self, method: str) -> None:
+        self._messages.put_nowait(json.dumps({"method": method}).encode())
+
+    def leave(self) -> None:
+        self._messages.put_nowait(None)
+
+    async def answered(self, number: int) -> list[Any]:
+        """Return the ids of all answers, once there are as many."""
+        await until_true(lambda: len(self.answers) >= number)
+        return [each["id"] for each in self.answers]
 
     async def begin(self, resumed: str | None = None) -> Any:
-        await self.send("initialize", clientName="test", resumeSessionId=resumed)
-        await self.connection.handle(b'{"method":"initialized"}')
+        self.send("initialize", clientName="test", resumeSessionId=resumed)
+        self.notify("initialized")
+        await self.answered(1)
         return self.answers.pop().get("result")
 
+    @property
+    def session(self) -> CodexSession:
+        found = self.connection._session
+        assert found
+        return found
 
-def run(scenario: Callable[[Client, OneSandbox], Any]) -> None:
+
+def run(scenario: Callable[[Client, OneSandbox], Any], *, to_the_last: bool = False) -> None:
     async def main() -> None:
         sandbox = OneSandbox()
         wire = CodexWire(sandbox)  # type: ignore[arg-type]
-        client = Client(wire)
+        client = Client(wire, to_the_last=to_the_last)
         try:
             await client.begin()
             await scenario(client, sandbox)
         finally:
             sandbox.may_go.set()
-            await client.connection.close()
+            client.leave()
+            await client.serving
             await wire.close()
 
     asyncio.run(main())
+
+
+async def nothing_more_happens() -> None:
+    for _ in range(100):
+        await asyncio.sleep(0)
 
 
 class Typed:
@@ -103,27 +138,40 @@ class Typed:
 
 
 def typed_into(client: Client) -> Typed:
-    session, process = client.connection._session, Typed()
-    assert session
-    run: Any = process
-    session.processes._logs["1"] = Log(run, takes_input=True)
-    return process
+    process: Any = Typed()
+    client.session.processes._logs["1"] = Log(process, takes_input=True)
+    typed: Typed = process
+    return typed
 
 
 def test_messages_that_wait_are_few_bytes() -> None:
     async def scenario(client: Client, _: OneSandbox) -> None:
         process = typed_into(client)
         for size in (WAITING_BYTES // 4, WAITING_BYTES // 8):
-            await client.send("process/write", processId="1", chunk=encoded(bytes(size)), writeId=str(size))
-        chunk = encoded(bytes(WAITING_BYTES // 2))
-        sent = asyncio.ensure_future(client.send("process/write", processId="1", chunk=chunk, writeId="last"))
-        await until_true(lambda: len(client.connection._waiting) == 3)
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert not sent.done()
+            client.send("process/write", size, processId="1", chunk=encoded(bytes(size)), writeId=str(size))
+        client.send("environment/status", 1)
+        assert await client.answered(1) == [1]  # beside what waits
+        client.send("process/write", 2, processId="1", chunk=encoded(bytes(WAITING_BYTES // 2)), writeId="last")
+        client.send("environment/status", 3)
+        await nothing_more_happens()
+        assert await client.answered(1) == [1]
         process.may_go.set()
-        await sent
-        await until_true(lambda: len(client.answers) == 3)
+        await client.answered(5)
+
+    run(scenario)
+
+
+def test_messages_that_wait_are_not_many() -> None:
+    async def scenario(client: Client, _: OneSandbox) -> None:
+        process = typed_into(client)
+        most = WAITING_BYTES // MESSAGE_BYTES
+        for number in range(2 * most):
+            client.send("process/write", number, processId="1", chunk="", writeId=str(number))
+        await until_true(lambda: client._messages.qsize() < 2 * most - 200)
+        await nothing_more_happens()
+        assert client._messages.qsize() >= most
+        process.may_go.set()
+        await client.answered(2 * most)
 
     run(scenario)
 
@@ -131,12 +179,11 @@ def test_messages_that_wait_are_few_bytes() -> None:
 def test_http_requests_of_a_key_run_few_at_a_time() -> None:
     async def scenario(client: Client, sandbox: OneSandbox) -> None:
         for number in range(3 * MAX_FETCHES):
-            await client.send("http/request", number, method="GET", url="http://example.org", requestId="1")
+            client.send("http/request", number, method="GET", url="http://example.org", requestId="1")
         await until_true(lambda: sandbox.uses >= MAX_FETCHES)
-        for _ in range(100):
-            await asyncio.sleep(0)
+        await nothing_more_happens()
         sandbox.may_go.set()
-        await until_true(lambda: len(client.answers) == 3 * MAX_FETCHES)
+        await client.answered(3 * MAX_FETCHES)
         assert sandbox.most == MAX_FETCHES
 
     run(scenario)
@@ -159,13 +206,13 @@ def test_answers_to_http_requests_that_a_client_does_not_read_are_few() -> None:
         sandbox.may_go.set()
         client.connection.write = write
         for number in range(3 * MAX_FETCHES):
-            await client.send("http/request", number, method="GET", url="http://example.org", requestId="1")
+            client.send("http/request", number, method="GET", url="http://example.org", requestId="1")
         await until_true(lambda: len(fetched) >= MAX_FETCHES)
         for _ in range(20):
             await asyncio.sleep(0.01)
         assert len(fetched) == MAX_FETCHES
         may_write.set()
-        await until_true(lambda: len(client.answers) == 3 * MAX_FETCHES)
+        await client.answered(3 * MAX_FETCHES)
 
     run(scenario)
 
@@ -173,23 +220,21 @@ def test_answers_to_http_requests_that_a_client_does_not_read_are_few() -> None:
 def test_large_messages_are_read_and_written_in_threads() -> None:
     async def scenario(client: Client, sandbox: OneSandbox) -> None:
         sandbox.may_go.set()
-        process = typed_into(client)
-        process.may_go.set()
-        log = client.connection._session.processes._logs["1"]  # type: ignore[union-attr]
+        typed_into(client)
+        log = client.session.processes._logs["1"]
         for _ in range(KEPT // 12_000):
             log.add("stdout", bytes(12_000))
-        path, asked = "file:///workspace/a", {"id": 1, "method": "fs/writeFile"}
-        message = json.dumps({**asked, "params": {"path": path, "dataBase64": encoded(bytes(2 * MIB))}}).encode()
+        path = "file:///workspace/a"
         texts = list[str]()
 
         async def note(text: str) -> None:
             texts.append(text)
 
         client.connection.write = note
+        client.send("fs/writeFile", path=path, dataBase64=encoded(bytes(2 * MIB)))
         with LargeJsonHere() as here:
-            await client.connection.handle(message)
-            await client.send("fs/readFile", path=path)
-            await client.send("process/read", processId="1")
+            client.send("fs/readFile", path=path)
+            client.send("process/read", processId="1")
             await until_true(lambda: len(texts) == 3)
         assert here.sizes == []
         assert sandbox.data == bytes(2 * MIB)
@@ -199,42 +244,37 @@ def test_large_messages_are_read_and_written_in_threads() -> None:
     run(scenario)
 
 
-def test_a_session_can_be_resumed_while_a_request_of_its_lost_connection_ends() -> None:
+def test_requests_are_answered_in_their_order() -> None:
     async def scenario(client: Client, sandbox: OneSandbox) -> None:
-        session, path = client.connection._session, "file:///workspace/a"
-        assert session
-        handling = asyncio.ensure_future(client.send("fs/readFile", path=path))
+        client.send("fs/readFile", 1, path="file:///workspace/a")
+        client.send("environment/status", 2)
+        client.send("no/such", 3)
         await until_true(lambda: sandbox.uses)
-        other = Client(client.connection.wire)
-        assert await other.begin(session.id) is None  # it has a connection
-        handling.cancel()
-        closing = asyncio.ensure_future(client.connection.close())
-        await asyncio.sleep(0)
-        resumed = Client(client.connection.wire)
-        assert (await resumed.begin(session.id))["sessionId"] == session.id
-        assert not closing.done()
+        await nothing_more_happens()
+        assert client.answers == []
         sandbox.may_go.set()
-        await closing
-        await resumed.connection.close()
+        assert await client.answered(3) == [1, 2, 3]
 
     run(scenario)
 
 
-def test_a_client_that_leaves_while_a_request_is_handled_is_noticed() -> None:
+def test_a_session_can_be_resumed_while_a_request_of_its_lost_connection_ends() -> None:
     async def scenario(client: Client, sandbox: OneSandbox) -> None:
-        asked = {"id": 1, "method": "fs/readFile", "params": {"path": "file:///workspace/a"}}
-        messages: list[bytes | None] = [None, json.dumps(asked).encode()]
-
-        async def receive() -> bytes | None:
-            await until_true(lambda: len(messages) == 2 or sandbox.uses)
-            return messages.pop()
-
-        session = client.connection._session
-        assert session
-        serving = asyncio.ensure_future(client.connection.serve(receive))
+        session = client.session
+        client.send("fs/readFile", path="file:///workspace/a")
+        await until_true(lambda: sandbox.uses)
+        other = Client(client.connection.wire)
+        assert await other.begin(session.id) is None  # it has a connection
+        client.leave()
         await until_true(lambda: session.connection is None)
+        resumed = Client(client.connection.wire)
+        assert (await resumed.begin(session.id))["sessionId"] == session.id
+        assert not client.serving.done()
         sandbox.may_go.set()
-        assert await serving
+        assert await client.serving
+        for each in (other, resumed):
+            each.leave()
+            await each.serving
 
     run(scenario)
 
@@ -243,57 +283,50 @@ def test_a_client_that_leaves_while_a_request_is_handled_is_noticed() -> None:
 def test_all_requests_before_the_end_of_stdin_are_answered(is_broken: bool) -> None:
     async def scenario(client: Client, sandbox: OneSandbox) -> None:
         sandbox.may_go.set()
-        params = {"path": "file:///workspace/a"}
-        messages = [json.dumps({"id": id_, "method": "fs/readFile", "params": params}).encode() for id_ in range(4)]
-        messages += [b'{"method":"unknown"}'] * is_broken
-
-        async def receive() -> bytes | None:
-            return messages.pop(0) if messages else None
-
-        assert await client.connection.serve(receive, to_the_last=True) is not is_broken
+        for id_ in range(4):
+            client.send("fs/readFile", id_, path="file:///workspace/a")
+        if is_broken:
+            client.notify("unknown")
+        client.leave()
+        assert await client.serving is not is_broken
         assert [each["id"] for each in client.answers] == [0, 1, 2, 3, *[-1] * is_broken]
 
-    run(scenario)
+    run(scenario, to_the_last=True)
 
 
 def test_a_request_that_waits_at_the_end_of_stdin_is_answered() -> None:
     async def scenario(client: Client, _: OneSandbox) -> None:
         process = typed_into(client)
-        params = {"processId": "1", "chunk": encoded(b"1"), "writeId": "w"}
-        messages = [json.dumps({"id": 7, "method": "process/write", "params": params}).encode()]
-
-        async def receive() -> bytes | None:
-            return messages.pop() if messages else None
-
-        serving = asyncio.ensure_future(client.connection.serve(receive, to_the_last=True))
+        client.send("process/write", 7, processId="1", chunk=encoded(b"1"), writeId="w")
+        client.leave()
         await until_true(process.has_begun.is_set)
-        for _turn in range(100):
-            await asyncio.sleep(0)
+        await nothing_more_happens()
+        assert client.session.connection is client.connection
         process.may_go.set()
-        assert await serving
+        assert await client.serving
         assert [each["id"] for each in client.answers] == [7]
 
-    run(scenario)
+    run(scenario, to_the_last=True)
 
 
 def test_what_was_typed_when_the_connection_was_lost_is_not_typed_again() -> None:
     async def scenario(client: Client, _: OneSandbox) -> None:
-        process, session = typed_into(client), client.connection._session
-        assert session
+        process, session = typed_into(client), client.session
         write = {"processId": "1", "chunk": encoded(b"once\n"), "writeId": "w"}
-        await client.send("process/write", **write)
+        client.send("process/write", **write)
         await until_true(process.has_begun.is_set)
-        closing = asyncio.ensure_future(client.connection.close())
-        await asyncio.sleep(0)
+        client.leave()
+        await until_true(lambda: session.connection is None)
         process.may_go.set()
-        await closing
+        await client.serving
         resumed = Client(client.connection.wire)
         await resumed.begin(session.id)
-        await resumed.send("process/write", **write)
-        await until_true(lambda: resumed.answers)
+        resumed.send("process/write", **write)
+        await resumed.answered(1)
         assert resumed.answers[0]["result"] == {"status": "accepted"}
         assert process.seen == [b"once\n"]
-        await resumed.connection.close()
+        resumed.leave()
+        await resumed.serving
 
     run(scenario)
 
@@ -301,7 +334,17 @@ def test_what_was_typed_when_the_connection_was_lost_is_not_typed_again() -> Non
 @pytest.mark.parametrize(("id_", "answered"), [("5", "5"), (5, 5), (True, -1), (2.0, -1), ("x" * 257, -1)])
 def test_an_id_is_answered_as_it_came(id_: Any, answered: Any) -> None:
     async def scenario(client: Client, _: OneSandbox) -> None:
-        await client.send("environment/status", id_)
+        client.send("environment/status", id_)
+        await client.answered(1)
         assert [(type(each["id"]), each["id"]) for each in client.answers] == [(type(answered), answered)]
 
     run(scenario)
+
+
+def test_no_method_is_there_but_those_of_the_protocol() -> None:
+    files = "canonicalize close copy createDirectory getMetadata open readBlock readDirectory readFile remove walk"
+    assert set(METHODS) == {
+        *("initialize", "environment/info", "environment/status", "http/request"),
+        *(f"fs/{name}" for name in (*files.split(), "writeBlock", "writeFile")),
+        *(f"process/{name}" for name in ("start", "read", "write", "signal", "terminate")),
+    }
