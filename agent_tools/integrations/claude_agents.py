@@ -14,7 +14,8 @@ import secrets
 import shlex
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from functools import wraps
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
@@ -70,6 +71,7 @@ Call = Callable[..., Coroutine[Any, Any, Any]]
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class ClaudeWorker:
     """Serves sessions of an environment, at most `sessions` at once, until `run` is cancelled.
 
@@ -81,34 +83,26 @@ class ClaudeWorker:
         keep: a folder where each session's files stay, below the session's id; without it they are deleted.
         files: paths and URLs that are copied into each session's folder.
         options: of `Sandbox`.
+        client: the client of the API; by default one with the key.
         more: further arguments of `EnvironmentWorker`, such as `max_idle`.
     """
 
-    def __init__(
-        self,
-        environment_id: str,
-        environment_key: str,
-        *,
-        sessions: int = 4,
-        seconds: float = SESSION_SECONDS,
-        keep: Path | None = None,
-        files: Sequence[str] = (),
-        options: Mapping[str, Any] | None = None,
-        client: AsyncAnthropic | None = None,
-        **more: Any,
-    ) -> None:
-        self._client = client or AsyncAnthropic(auth_token=environment_key)
-        self._given = {"environment_id": environment_id, "environment_key": environment_key, **more}
-        self._sessions = sessions
-        self._seconds = seconds
-        self._keep = keep
-        self._files = files
-        self._options = dict(options or {})
-        self._boxes: set[SessionBox] = set()
+    environment_id: str
+    environment_key: str = field(repr=False)
+    _: KW_ONLY
+    sessions: int = 4
+    seconds: float = SESSION_SECONDS
+    keep: Path | None = None
+    files: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    client: AsyncAnthropic | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    _boxes: set[SessionBox] = field(default_factory=set, init=False)
 
     async def run(self) -> None:
         """Claim sessions and serve them. Cancelling ends all sessions with their containers."""
-        serving = [asyncio.ensure_future(self._serve()) for _ in range(self._sessions)]
+        client = self.client or AsyncAnthropic(auth_token=self.environment_key)
+        serving = [asyncio.ensure_future(self._serve(client)) for _ in range(self.sessions)]
         try:
             done, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_EXCEPTION)
             for each in done:
@@ -116,31 +110,32 @@ class ClaudeWorker:
         finally:
             for each in serving:
                 each.cancel()
-            closing = (box.close() for box in list(self._boxes))
-            closed = await asyncio.gather(*closing, return_exceptions=True)  # first: a call under way ends by this
+            ends = (box.close() for box in list(self._boxes))
+            closed = await asyncio.gather(*ends, return_exceptions=True)  # first: a call under way ends by this
             await asyncio.gather(*serving, return_exceptions=True)
             for failure in filter(None, closed):
                 _log.error("A session's container could not be removed.", exc_info=failure)
 
-    async def _serve(self) -> None:
+    async def _serve(self, client: AsyncAnthropic) -> None:
         """Serve one session after another, with a folder on the host for its skills, which no container sees.
 
         It lies where the next process of this user removes what a killed one has left.
         """
+        given = {"environment_id": self.environment_id, "environment_key": self.environment_key, **self.more}
         with tempfile.TemporaryDirectory(prefix=f"{Owner.current().token}-", dir=private_base()) as folder:
-            await EnvironmentWorker(self._client, tools=self._tools, workdir=folder, **self._given).run()
+            await EnvironmentWorker(client, tools=self._tools, workdir=folder, **given).run()
 
     def _tools(self, context: AgentToolContext) -> list[Tool]:
         id_ = context.session.id if context.session else secrets.token_hex(8)
-        box = SessionBox(context, self._cfg(id_, context), self._files, self._seconds)
+        box = SessionBox(context, self._cfg(id_, context), self.files, self.seconds)
         self._boxes.add(box)
         box.when_closed = lambda: self._boxes.discard(box)
         return box.tools()
 
     def _cfg(self, id_: str, context: AgentToolContext) -> dict[str, Any]:
-        cfg, name = dict(self._options), "".join(each if each.isalnum() or each in "-_" else "_" for each in id_)[:100]
-        if self._keep:
-            cfg["work_dir"] = str(self._keep / name)
+        cfg, name = dict(self.options), "".join(each if each.isalnum() or each in "-_" else "_" for each in id_)[:100]
+        if self.keep:
+            cfg["work_dir"] = str(self.keep / name)
         if audit := cfg.get("audit"):
             log = AuditLog(audit, bool(cfg.pop("audit_code", False)), bool(cfg.pop("audit_required", True)))
             cfg["audit"] = log.of(container=name, origin="claude")
@@ -161,15 +156,12 @@ class SessionBox:
         can_mount = False
         with suppress(AgentToolsError):  # what is wrong with the engine is the first call's error
             can_mount = bool(context.allowed_roots) and shared_runtime(cfg.get("engine")).guest().shares_files
-        self._memories: list[MemoryFolder] = []
-        try:
-            for each in context.allowed_roots:
-                self._memories.append(MemoryFolder(each, each in context.read_only_roots, can_mount))
+        with ExitStack() as made:
+            given = ((each, each in context.read_only_roots, can_mount) for each in context.allowed_roots)
+            self._memories = [made.enter_context(closing(MemoryFolder(*each))) for each in given]
             mounted = [each.volume for each in self._memories if each.volume]
             self._sandbox = AsyncSandbox({**cfg, "volumes": [*read_volumes(cfg.get("volumes") or ()), *mounted]})
-        except BaseException:
-            self._forget()
-            raise
+            self._forget = made.pop_all().close
         self._shell: AsyncProcess | None = None
         self._end: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -196,10 +188,6 @@ class SessionBox:
         finally:
             await to_its_end(self._forget)
             self.when_closed()
-
-    def _forget(self) -> None:
-        for memory in self._memories:
-            memory.close()
 
     def _called(self, method: Call) -> Call:
         """Return a tool that starts the container if needed, keeps memories in step, and fails with words."""
