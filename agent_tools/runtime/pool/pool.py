@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, Union
 
@@ -24,7 +24,6 @@ from agent_tools.machine.background import Do, start_thread
 from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.pool.folder_swap import swap_in_folder
-from agent_tools.runtime.pool.pool_key import PoolKey
 from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.stoppable import StoppableEngine
@@ -62,10 +61,10 @@ class ReadySandbox:
             self.sandbox.end(behind)
 
 
-Make = Callable[[Engine, PoolKey], tuple[LiveSandbox, EmptyWorkDir]]
+Make = Callable[[Engine, SessionSpec], tuple[LiveSandbox, EmptyWorkDir]]
 
 
-def make(engine: Engine, key: PoolKey) -> tuple[LiveSandbox, EmptyWorkDir]:
+def make(engine: Engine, key: SessionSpec) -> tuple[LiveSandbox, EmptyWorkDir]:
     """Start a sandbox on an empty folder, and run one silent cell, since a kernel's first cell takes longer.
 
     The cell uses the preloaded modules, whose first use takes longer, too.
@@ -74,9 +73,9 @@ def make(engine: Engine, key: PoolKey) -> tuple[LiveSandbox, EmptyWorkDir]:
         AgentToolsError, OSError: it could not be started.
     """
     with ExitStack() as undo:
-        blank = EmptyWorkDir(key.folder, engine.guest)
+        blank = EmptyWorkDir(key.work_dir, engine.guest)
         undo.callback(blank.remove)
-        spec = key.spec(blank.path)
+        spec = replace(key, work_dir=blank.path)
         sandbox = LiveSandbox(engine, spec, Quota(blank.path, spec.limits))
         undo.callback(sandbox.close)
         sandbox.define(WARM_UP, key.limits.start_timeout)
@@ -86,12 +85,16 @@ def make(engine: Engine, key: PoolKey) -> tuple[LiveSandbox, EmptyWorkDir]:
 
 
 class Pool:
-    """The pool of one key. Thread-safe. `behind` runs background work; `clock` returns seconds."""
+    """The pool of one key. Thread-safe. `behind` runs background work; `clock` returns seconds.
+
+    The key specifies its sandboxes, except that its `work_dir` is the parent of theirs. They are identical for user
+    code, and serve any session of an equal key.
+    """
 
     def __init__(
         self,
         engine: Engine,
-        key: PoolKey,
+        key: SessionSpec,
         behind: Do,
         clock: Callable[[], float] = time.monotonic,
         make: Make = make,

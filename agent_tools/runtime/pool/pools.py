@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from agent_tools.engines.engine import Engine
+from agent_tools.engines.guest import Guest
+from agent_tools.limits import Limits
 from agent_tools.machine.background import Do
 from agent_tools.runtime.files.new_work_dirs import forget_made
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.pool.pool import Pool
-from agent_tools.runtime.pool.pool_key import PoolKey
 from agent_tools.runtime.sandbox.sandbox import LiveSandbox
-from agent_tools.runtime.sandbox.session_spec import SessionSpec
+from agent_tools.runtime.sandbox.session_spec import Ahead, SessionSpec
 
 MOST_KINDS = 8  # pools of one process; a further one replaces the least recently used
+_PRELOAD = "AGENT_TOOLS_PRELOAD"  # only guest/preload.py reads it
+_OF_THE_FOLDER = ("max_work_dir_bytes", "max_work_dir_entries", "min_disk_free")  # enforced by the host
+_OF_EACH_USE = ("max_variables_bytes",)  # sent to the sandbox with the order
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ class Pools:
             self._end(pool, timeout)
 
     def _pool_of(self, spec: SessionSpec) -> Pool:
-        key = PoolKey.of(spec, self._engine.guest(spec.work_dir))
+        key = _pool_key(spec, self._engine.guest(spec.work_dir))
         with self._lock:
             for pool in self._pools:
                 if pool.key == key:
@@ -121,3 +127,26 @@ class Pools:
         pool.close(timeout)
         with self._lock:
             self._former.update(pool.takes)
+
+
+def _pool_key(spec: SessionSpec, guest: Guest) -> SessionSpec:
+    """Return the key of the pool that can serve a session: all options that are fixed when a sandbox is made.
+
+    It leaves out limits that the host enforces or sends with an order, and the location of a copied work_dir.
+    """
+    shares, usual = guest.shares_files, Limits()
+    free = {name: getattr(usual, name) for name in (*_OF_EACH_USE, *(_OF_THE_FOLDER if shares else ()))}
+    isolation, preload = spec.telling_isolation, spec.ahead.preload
+    if preload:
+        isolation = replace(isolation, env={**isolation.env, _PRELOAD: ",".join(preload)})
+    return replace(
+        spec,
+        work_dir=spec.work_dir.parent if shares else Path(tempfile.gettempdir()),
+        isolation=isolation,
+        limits=replace(spec.limits, **free),
+        host_calls=None,
+        prelude="",
+        ahead=Ahead(),
+        is_blank=True,
+        idle_stop=0.0,
+    )

@@ -19,7 +19,6 @@ from agent_tools.machine.background import do_now
 from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.pool.pool import Pool
-from agent_tools.runtime.pool.pool_key import PoolKey
 from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.stoppable import StoppableEngine
@@ -76,7 +75,7 @@ class Maker:
         self.at_once = 0
         self.most_at_once = 0
 
-    def __call__(self, engine: object, key: PoolKey) -> tuple[LiveSandbox, EmptyWorkDir]:
+    def __call__(self, engine: object, key: SessionSpec) -> tuple[LiveSandbox, EmptyWorkDir]:
         self.tries += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -96,14 +95,14 @@ def maker(work_dir: Path) -> Maker:
 
 @pytest.fixture
 def pool(maker: Maker, work_dir: Path) -> Iterator[Pool]:
-    key = PoolKey("none", Isolation(), LIMITS, "auto", False, (), work_dir)
+    key = SessionSpec("none", work_dir, Isolation(), LIMITS, is_blank=True)
     pool = Pool(ProcessEngine(), key, do_now, lambda: maker.now, maker)
     yield pool
     pool.close()
 
 
 def take(pool: Pool, name: str = "a") -> FakeSandbox | None:
-    spec = SessionSpec("none", pool.key.folder / name, Isolation(), LIMITS)
+    spec = SessionSpec("none", pool.key.work_dir / name, Isolation(), LIMITS)
     return cast("FakeSandbox | None", pool.take_sandbox(spec, Quota(spec.work_dir, LIMITS)))
 
 
@@ -130,7 +129,7 @@ def test_the_oldest_is_taken_and_another_made(pool: Pool, maker: Maker) -> None:
     assert taken is maker.made[0]
     assert taken.adopted
     assert taken.adopted.work_dir.name == "a"
-    assert (pool.key.folder / "a").is_dir()
+    assert (pool.key.work_dir / "a").is_dir()
     until(lambda: pool.ready == 2)
     assert len(maker.made) == 3
     assert pool.takes == {"hit": 1}
@@ -179,8 +178,8 @@ def test_misses_are_counted_by_reason(pool: Pool, maker: Maker) -> None:
     assert take(pool) is None  # nothing is kept
     pool.keep(1)
     pool.wait(ENOUGH)
-    (pool.key.folder / "users").mkdir()
-    (pool.key.folder / "users" / "data.csv").write_text("1")
+    (pool.key.work_dir / "users").mkdir()
+    (pool.key.work_dir / "users" / "data.csv").write_text("1")
     assert take(pool, "users") is None
     maker.made[0].kernel.alive = False
     assert take(pool) is None
@@ -190,8 +189,8 @@ def test_misses_are_counted_by_reason(pool: Pool, maker: Maker) -> None:
 def test_one_whose_folder_did_not_fit_is_kept_for_the_next(pool: Pool, maker: Maker) -> None:
     pool.keep(1)
     pool.wait(ENOUGH)
-    (pool.key.folder / "users").mkdir()
-    (pool.key.folder / "users" / "data.csv").write_text("1")
+    (pool.key.work_dir / "users").mkdir()
+    (pool.key.work_dir / "users" / "data.csv").write_text("1")
     assert take(pool, "users") is None
     assert take(pool, "other") is maker.made[0]
 
@@ -251,7 +250,7 @@ def test_a_failure_while_its_process_stops_is_no_warning(
     maker: Maker, work_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = StoppableEngine(ProcessEngine())
-    key = PoolKey("none", Isolation(), LIMITS, "auto", False, (), work_dir)
+    key = SessionSpec("none", work_dir, Isolation(), LIMITS, is_blank=True)
     maker.failure = EngineUnavailable("The sandbox that was being made has ended.")
     engine.stop()
     pool = Pool(engine, key, do_now, lambda: maker.now, maker)
@@ -270,7 +269,7 @@ def test_closing_removes_all_that_nobody_took(pool: Pool, maker: Maker) -> None:
     pool.close()
     assert not taken.ended.is_set()
     assert all(each.ended.is_set() for each in maker.made if each is not taken)
-    assert [path.name for path in pool.key.folder.iterdir()] == ["a"]
+    assert [path.name for path in pool.key.work_dir.iterdir()] == ["a"]
     pool.keep(2)
     assert pool.ready == 0
 
@@ -294,12 +293,12 @@ def test_one_that_is_still_being_made_at_the_end_is_not_waited_for_and_removed_l
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def make(engine: object, key: PoolKey) -> tuple[LiveSandbox, EmptyWorkDir]:
+    def make(engine: object, key: SessionSpec) -> tuple[LiveSandbox, EmptyWorkDir]:
         begun.set()
         go_on.wait()
         return maker(engine, key)
 
-    key = PoolKey("none", Isolation(), LIMITS, "auto", False, (), work_dir)
+    key = SessionSpec("none", work_dir, Isolation(), LIMITS, is_blank=True)
     pool = Pool(ProcessEngine(), key, do_now, lambda: maker.now, make)
     pool.keep(1)
     assert begun.wait(ENOUGH)
