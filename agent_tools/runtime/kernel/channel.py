@@ -21,6 +21,7 @@ from agent_tools.guest.wire.messages import MessageError, MessageReader
 from agent_tools.guest.wire.sockets import await_input, await_room
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Printed, Report
 from agent_tools.limits import MIB
+from agent_tools.runtime.kernel.escalation import Broken, Disconnected, Reported, SandboxEnded
 from agent_tools.runtime.kernel.protocol import KernelMessage, execute_request, read_message
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.text import neutralise
@@ -40,30 +41,6 @@ class Arrived:
 
     message: KernelMessage
     parts: list[bytes]
-
-
-@dataclass(frozen=True)
-class Reported:
-    """PID 1 sent a report about this kernel."""
-
-    report: Report
-
-
-@dataclass(frozen=True)
-class SandboxEnded:
-    """PID 1 closed the lifeline."""
-
-
-@dataclass(frozen=True)
-class Broken:
-    """The kernel broke the protocol, or a limit. `reason` continues 'it sent'."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Disconnected:
-    """The kernel closed its channel: it ended, or is about to."""
 
 
 Event = Union[Arrived, Reported, SandboxEnded, Broken, Disconnected]

@@ -9,9 +9,9 @@ Theory of operation
         Killed       the order to kill was sent; PID 1 has not yet reported the end
         Over         with an `Answer`, or because the kernel is gone
 
-    Two things change the state. An event (`Replied`, `Cancelled`, `Closed`, `Broke`, `Condemned`, `Exited`, `Lost`)
-    changes it by the table in `advance`. If nothing happens until `due`, `lapse` returns the next state. On entering a
-    state the host may send PID 1 an order: `order_on_entering`.
+    Two things change the state. An event (`Replied`, `Cancelled`, `Disconnected`, `Broken`, `Condemned`,
+    `SandboxEnded`, `Reported` with an `Exit`) changes it by the table in `advance`. If nothing happens until `due`,
+    `lapse` returns the next state. On entering a state the host may send PID 1 an order: `order_on_entering`.
 
     The time limit is enforced three times: by the countdown inside the guest, by PID 1, and, a little later, by
     `lapse`. So a kernel that was killed by SIGKILL after its deadline was stopped for its time, whichever was first.
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Union
 
-from agent_tools.guest.wire.words import MAX_GRACES, Exit, Interrupt, Kill, Order
+from agent_tools.guest.wire.words import MAX_GRACES, Exit, Interrupt, Kill, Order, Report
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Cause
 
@@ -125,15 +125,15 @@ class Cancelled:
 
 
 @dataclass(frozen=True)
-class Closed:
-    """The kernel's channel reached its end."""
+class Disconnected:
+    """The kernel closed its channel: it ended, or is about to."""
 
 
 @dataclass(frozen=True)
-class Broke:
-    """The kernel sent a malformed message, or one over the limits."""
+class Broken:
+    """The kernel broke the protocol, or a limit. `reason` continues 'it sent'."""
 
-    detail: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -145,19 +145,19 @@ class Condemned:
 
 
 @dataclass(frozen=True)
-class Exited:
-    """PID 1 has reported the kernel's end."""
+class Reported:
+    """PID 1 sent a report about this kernel."""
 
-    exit: Exit
+    report: Report
 
 
 @dataclass(frozen=True)
-class Lost:
-    """PID 1 has closed the lifeline."""
+class SandboxEnded:
+    """PID 1 closed the lifeline."""
 
 
 State = Union[Running, Interrupted, HungUp, Killed, Over]
-Event = Union[Replied, Cancelled, Closed, Broke, Condemned, Exited, Lost]
+Event = Union[Replied, Cancelled, Disconnected, Broken, Condemned, Reported, SandboxEnded]
 
 
 @dataclass(frozen=True)
@@ -178,19 +178,19 @@ def advance(state: State, event: Event, moment: Moment) -> State:
             return Over(Answer(moment.now))
         case Running(), Cancelled(grace):
             return Interrupted(moment.now, grace)
-        case Running() | Interrupted(), Closed():
+        case Running() | Interrupted(), Disconnected():
             return HungUp(moment.now)
-        case Running() | Interrupted() | HungUp(), Broke(detail):
-            return Killed(moment.now, Why.BROKE, detail, "protocol_violation")
+        case Running() | Interrupted() | HungUp(), Broken(reason):
+            return Killed(moment.now, Why.BROKE, reason, "protocol_violation")
         case Running() | Interrupted() | HungUp(), Condemned(detail, cause):
             return Killed(moment.now, Why.CONDEMNED, detail, cause)
-        case Running() | Interrupted() | HungUp(), Lost():
+        case Running() | Interrupted() | HungUp(), SandboxEnded():
             return Over(Ended(Gone()))
-        case Running() | Interrupted() | HungUp(), Exited(exit_):
+        case Running() | Interrupted() | HungUp(), Reported(Exit() as exit_):
             return Over(Ended(exit_, _why_ended(state, exit_, moment)))
-        case Killed(_, why, detail, cause), Lost():
+        case Killed(_, why, detail, cause), SandboxEnded():
             return Over(Ended(Gone(), why, detail, cause))
-        case Killed(_, why, detail, cause), Exited(exit_):
+        case Killed(_, why, detail, cause), Reported(Exit() as exit_):
             return Over(Ended(exit_, why, detail, cause))
     return state
 

@@ -23,17 +23,21 @@ from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Mark, Marked, Pr
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Cause, Died, Error, Notice, Output, Stream, TimedOut
 from agent_tools.runtime.kernel import escalation
-from agent_tools.runtime.kernel.channel import (
-    Arrived,
+from agent_tools.runtime.kernel.channel import Arrived, Event, KernelChannel
+from agent_tools.runtime.kernel.end_words import describe
+from agent_tools.runtime.kernel.escalation import (
+    Answer,
     Broken,
     Disconnected,
-    Event,
-    KernelChannel,
+    Ended,
+    Gone,
+    Moment,
+    Over,
     Reported,
     SandboxEnded,
+    Silent,
+    Why,
 )
-from agent_tools.runtime.kernel.end_words import describe
-from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why
 from agent_tools.runtime.kernel.output_limits import BackgroundText
 from agent_tools.runtime.kernel.protocol import KernelMessage, outputs_of, read_error, read_still_running, streams
 from agent_tools.runtime.kernel.run_numbers import RunKind, RunNumbers
@@ -309,16 +313,10 @@ class Kernel:
                 yield from self._take_message(message, run)
             case Arrived():
                 self.note(event)
-            case Broken(reason):
-                self._advance(run, escalation.Broke(reason))
-            case Disconnected():
-                self._advance(run, escalation.Closed())
             case Reported(Printed(_, name, text)):
                 yield from streams(name, text)
-            case Reported(Exit() as exit_):
-                self._advance(run, escalation.Exited(exit_))
-            case SandboxEnded():
-                self._advance(run, escalation.Lost())
+            case _:
+                self._advance(run, event)
 
     def _take_message(self, message: KernelMessage, run: RunningRequest) -> Iterator[Output]:
         if message.channel == SHELL and message.kind == "execute_reply":

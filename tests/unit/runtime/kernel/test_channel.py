@@ -30,13 +30,10 @@ from agent_tools.runtime.kernel.channel import (
     CHUNK_BYTES,
     MAX_REPORTS_AT_ONCE,
     Arrived,
-    Broken,
-    Disconnected,
     Event,
     KernelChannel,
-    Reported,
-    SandboxEnded,
 )
+from agent_tools.runtime.kernel.escalation import Broken, Disconnected, Reported, SandboxEnded
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.run_numbers import RunNumbers
 from agent_tools.runtime.transport.lifeline import Lifeline

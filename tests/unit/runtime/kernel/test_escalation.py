@@ -19,22 +19,22 @@ from agent_tools.runtime.kernel.escalation import (
     LATE_END_GRACE,
     LATE_HANG_UP_GRACE,
     Answer,
-    Broke,
+    Broken,
     Cancelled,
-    Closed,
     Condemned,
+    Disconnected,
     Ended,
     Event,
-    Exited,
     Gone,
     HungUp,
     Interrupted,
     Killed,
-    Lost,
     Moment,
     Over,
     Replied,
+    Reported,
     Running,
+    SandboxEnded,
     Silent,
     State,
     Why,
@@ -58,7 +58,7 @@ OVERDUE = Killed(40.0, Why.OVERDUE)
 BROKEN = Killed(40.0, Why.BROKE, "bytes that are no message", "protocol_violation")
 ANSWERED = Over(Answer(40.0))
 ENDED = Over(Ended(LEFT))
-BROKE, CONDEMNED = Broke("noise"), Condemned("it filled work_dir", "work_dir_quota")
+BROKE, CONDEMNED = Broken("noise"), Condemned("it filled work_dir", "work_dir_quota")
 
 Row = tuple[State, Event, float, State]
 ROWS: list[Row] = [
@@ -67,52 +67,53 @@ ROWS: list[Row] = [
     (RUNNING, Replied(), LATE, Over(Answer(100.0))),
     (RUNNING, Cancelled(GRACE), IN_TIME, Interrupted(50.0, GRACE)),
     (RUNNING, Cancelled(GRACE), LATE, Interrupted(100.0, GRACE)),
-    (RUNNING, Closed(), IN_TIME, HungUp(50.0)),
-    (RUNNING, Closed(), LATE, HungUp(100.0)),
+    (RUNNING, Disconnected(), IN_TIME, HungUp(50.0)),
+    (RUNNING, Disconnected(), LATE, HungUp(100.0)),
     (RUNNING, BROKE, IN_TIME, Killed(50.0, Why.BROKE, "noise", "protocol_violation")),
     (RUNNING, CONDEMNED, IN_TIME, Killed(50.0, Why.CONDEMNED, "it filled work_dir", "work_dir_quota")),
-    (RUNNING, Exited(LEFT), IN_TIME, Over(Ended(LEFT))),
-    (RUNNING, Exited(LEFT), LATE, Over(Ended(LEFT))),
-    (RUNNING, Exited(CRASHED), LATE, Over(Ended(CRASHED))),
-    (RUNNING, Exited(STOPPED), IN_TIME, Over(Ended(STOPPED))),
-    (RUNNING, Exited(STOPPED), LATE, Over(Ended(STOPPED, Why.OVERDUE))),
-    (RUNNING, Exited(STOPPED_BY_MEMORY), LATE, Over(Ended(STOPPED_BY_MEMORY))),
-    (RUNNING, Lost(), IN_TIME, Over(Ended(Gone()))),
-    (RUNNING, Lost(), LATE, Over(Ended(Gone()))),
+    (RUNNING, Reported(LEFT), IN_TIME, Over(Ended(LEFT))),
+    (RUNNING, Reported(LEFT), LATE, Over(Ended(LEFT))),
+    (RUNNING, Reported(CRASHED), LATE, Over(Ended(CRASHED))),
+    (RUNNING, Reported(STOPPED), IN_TIME, Over(Ended(STOPPED))),
+    (RUNNING, Reported(STOPPED), LATE, Over(Ended(STOPPED, Why.OVERDUE))),
+    (RUNNING, Reported(STOPPED_BY_MEMORY), LATE, Over(Ended(STOPPED_BY_MEMORY))),
+    (RUNNING, SandboxEnded(), IN_TIME, Over(Ended(Gone()))),
+    (RUNNING, SandboxEnded(), LATE, Over(Ended(Gone()))),
     (INTERRUPTED, Replied(), IN_TIME, Over(Answer(50.0))),
     (INTERRUPTED, Cancelled(), IN_TIME, INTERRUPTED),
-    (INTERRUPTED, Closed(), IN_TIME, HungUp(50.0)),
+    (INTERRUPTED, Disconnected(), IN_TIME, HungUp(50.0)),
     (INTERRUPTED, BROKE, IN_TIME, Killed(50.0, Why.BROKE, "noise", "protocol_violation")),
     (INTERRUPTED, CONDEMNED, IN_TIME, Killed(50.0, Why.CONDEMNED, "it filled work_dir", "work_dir_quota")),
-    (INTERRUPTED, Exited(LEFT), IN_TIME, Over(Ended(LEFT))),
-    (INTERRUPTED, Exited(STOPPED), IN_TIME, Over(Ended(STOPPED, Why.DEAF))),
-    (INTERRUPTED, Exited(STOPPED), 40.0 + GRACE / 2, Over(Ended(STOPPED))),
-    (INTERRUPTED, Exited(STOPPED_BY_MEMORY), IN_TIME, Over(Ended(STOPPED_BY_MEMORY))),
-    (INTERRUPTED, Exited(STOPPED), LATE, Over(Ended(STOPPED, Why.OVERDUE))),
-    (INTERRUPTED, Lost(), IN_TIME, Over(Ended(Gone()))),
+    (INTERRUPTED, Reported(LEFT), IN_TIME, Over(Ended(LEFT))),
+    (INTERRUPTED, Reported(STOPPED), IN_TIME, Over(Ended(STOPPED, Why.DEAF))),
+    (INTERRUPTED, Reported(STOPPED), 40.0 + GRACE / 2, Over(Ended(STOPPED))),
+    (INTERRUPTED, Reported(STOPPED_BY_MEMORY), IN_TIME, Over(Ended(STOPPED_BY_MEMORY))),
+    (INTERRUPTED, Reported(STOPPED), LATE, Over(Ended(STOPPED, Why.OVERDUE))),
+    (INTERRUPTED, SandboxEnded(), IN_TIME, Over(Ended(Gone()))),
     (HUNG_UP, Replied(), IN_TIME, HUNG_UP),
     (HUNG_UP, Cancelled(), IN_TIME, HUNG_UP),
-    (HUNG_UP, Closed(), IN_TIME, HUNG_UP),
+    (HUNG_UP, Disconnected(), IN_TIME, HUNG_UP),
     (HUNG_UP, BROKE, IN_TIME, Killed(50.0, Why.BROKE, "noise", "protocol_violation")),
     (HUNG_UP, CONDEMNED, IN_TIME, Killed(50.0, Why.CONDEMNED, "it filled work_dir", "work_dir_quota")),
-    (HUNG_UP, Exited(LEFT), IN_TIME, Over(Ended(LEFT))),
-    (HUNG_UP, Exited(STOPPED), IN_TIME, Over(Ended(STOPPED))),
-    (HUNG_UP, Exited(STOPPED), LATE, Over(Ended(STOPPED, Why.OVERDUE))),
-    (HUNG_UP, Lost(), IN_TIME, Over(Ended(Gone()))),
+    (HUNG_UP, Reported(LEFT), IN_TIME, Over(Ended(LEFT))),
+    (HUNG_UP, Reported(STOPPED), IN_TIME, Over(Ended(STOPPED))),
+    (HUNG_UP, Reported(STOPPED), LATE, Over(Ended(STOPPED, Why.OVERDUE))),
+    (HUNG_UP, SandboxEnded(), IN_TIME, Over(Ended(Gone()))),
     (OVERDUE, Replied(), LATE, OVERDUE),
     (OVERDUE, Cancelled(), LATE, OVERDUE),
-    (OVERDUE, Closed(), LATE, OVERDUE),
+    (OVERDUE, Disconnected(), LATE, OVERDUE),
     (OVERDUE, BROKE, LATE, OVERDUE),
     (OVERDUE, CONDEMNED, LATE, OVERDUE),
-    (OVERDUE, Exited(STOPPED), LATE, Over(Ended(STOPPED, Why.OVERDUE))),
-    (OVERDUE, Exited(LEFT), IN_TIME, Over(Ended(LEFT, Why.OVERDUE))),
-    (OVERDUE, Lost(), LATE, Over(Ended(Gone(), Why.OVERDUE))),
-    (BROKEN, Exited(STOPPED), LATE, Over(Ended(STOPPED, Why.BROKE, BROKEN.detail, "protocol_violation"))),
-    (BROKEN, Lost(), LATE, Over(Ended(Gone(), Why.BROKE, BROKEN.detail, "protocol_violation"))),
+    (OVERDUE, Reported(STOPPED), LATE, Over(Ended(STOPPED, Why.OVERDUE))),
+    (OVERDUE, Reported(LEFT), IN_TIME, Over(Ended(LEFT, Why.OVERDUE))),
+    (OVERDUE, SandboxEnded(), LATE, Over(Ended(Gone(), Why.OVERDUE))),
+    (BROKEN, Reported(STOPPED), LATE, Over(Ended(STOPPED, Why.BROKE, BROKEN.detail, "protocol_violation"))),
+    (BROKEN, SandboxEnded(), LATE, Over(Ended(Gone(), Why.BROKE, BROKEN.detail, "protocol_violation"))),
     *(
         (over, event, LATE, over)
         for over, event in itertools.product(
-            (ANSWERED, ENDED), (Replied(), Cancelled(), Closed(), BROKE, CONDEMNED, Exited(STOPPED), Lost())
+            (ANSWERED, ENDED),
+            (Replied(), Cancelled(), Disconnected(), BROKE, CONDEMNED, Reported(STOPPED), SandboxEnded()),
         )
     ),
 ]
@@ -136,7 +137,7 @@ def test_every_state_is_tried_with_every_event() -> None:
 
 def test_a_clock_that_stands_still_stops_nothing_for_its_time() -> None:
     held = Moment(LATE, math.inf)
-    assert advance(RUNNING, Exited(STOPPED), held) == Over(Ended(STOPPED))
+    assert advance(RUNNING, Reported(STOPPED), held) == Over(Ended(STOPPED))
     assert lapse(INTERRUPTED, held) == Killed(LATE, Why.DEAF)
     assert due(RUNNING, math.inf, LIMITS) == math.inf
     assert due(INTERRUPTED, math.inf, LIMITS) == pytest.approx(40.0 + GRACE * MAX_GRACES + KILL_MARGIN)
@@ -223,7 +224,7 @@ def test_every_reason_to_kill_is_tried() -> None:
 
 STATES = st.sampled_from([RUNNING, INTERRUPTED, HUNG_UP, OVERDUE, BROKEN, ANSWERED, ENDED])
 EVENTS = st.sampled_from(
-    [Replied(), Cancelled(), Closed(), BROKE, CONDEMNED, Exited(LEFT), Exited(STOPPED), Lost(), None]
+    [Replied(), Cancelled(), Disconnected(), BROKE, CONDEMNED, Reported(LEFT), Reported(STOPPED), SandboxEnded(), None]
 )
 
 
