@@ -9,33 +9,9 @@ from __future__ import annotations
 import socket
 import threading
 from collections import deque
-from typing import Protocol
+from typing import Union
 
 MAX_WAITING = 256  # words that nobody has taken yet
-
-
-class DatagramSocket(Protocol):
-    """One end: of `datagram_pair`, or a SEQPACKET socket."""
-
-    def fileno(self) -> int:
-        """Return the descriptor to poll; -1 once closed."""
-        ...
-
-    def setblocking(self, flag: bool, /) -> None:
-        """Have `recv` wait, or raise BlockingIOError."""
-        ...
-
-    def send(self, words: bytes, /) -> int:
-        """Send all of it. Raises OSError, and BlockingIOError where too much waits."""
-        ...
-
-    def recv(self, most: int, /) -> bytes:
-        """Take the next words, cut at `most` bytes; b'' at the end. Raises OSError."""
-        ...
-
-    def close(self) -> None:
-        """Hang up."""
-        ...
 
 
 def datagram_pair() -> tuple[DatagramEnd, DatagramEnd]:
@@ -47,7 +23,7 @@ def datagram_pair() -> tuple[DatagramEnd, DatagramEnd]:
 
 
 class DatagramEnd:
-    """Implements DatagramSocket. Several threads may send; one at a time receives."""
+    """One end, which is used as a SEQPACKET socket. Several threads may send; one at a time receives."""
 
     def __init__(self, bell: socket.socket, coming: deque[bytes], going: deque[bytes]) -> None:
         self._bell = bell
@@ -83,3 +59,7 @@ class DatagramEnd:
     def close(self) -> None:
         """Hang up."""
         self._bell.close()
+
+
+DatagramSocket = Union[DatagramEnd, socket.socket]
+"""One end: of `datagram_pair`, or a SEQPACKET socket."""

@@ -1,4 +1,7 @@
-"""The two ways from the host to a sandbox: mounted unix sockets, or the sandbox's own stdin and stdout."""
+"""The two ways from the host to a sandbox: mounted unix sockets, or the sandbox's own stdin and stdout.
+
+A transport is made before its sandbox and closed after it, which ends the sandbox.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Union
 
 from agent_tools.engines.engine import Stdio
 from agent_tools.engines.guest import Guest
@@ -24,25 +26,6 @@ from agent_tools.runtime.transport.run_dir import RunDir
 
 TransportName = Literal["auto", "sockets", "stdio"]
 StillRuns = Callable[[], bool]
-
-
-class Transport(Protocol):
-    """Made before the sandbox and closed after it."""
-
-    run_dir: Path | None
-    """The folder that the sandbox must have mounted; None if it is spoken to over stdio."""
-
-    def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> Lifeline | None:
-        """Wait for PID 1; None when the deadline passes or `still_runs` says that the sandbox ended."""
-        ...
-
-    def open(self, order: SocketOrder, lifeline: Lifeline) -> list[socket.socket] | None:
-        """Send an order with fresh sockets for the guest; return our ends, None if it cannot be sent."""
-        ...
-
-    def close(self) -> None:
-        """Release everything, which ends the sandbox."""
-        ...
 
 
 def choose(wanted: TransportName, guest: Guest, isolation: Isolation) -> Transport:
@@ -65,20 +48,21 @@ class SocketTransport:
         with ExitStack() as undo:
             run_dir = RunDir()
             undo.callback(run_dir.remove)
-            self.run_dir: Path | None = run_dir.mounted
+            self.run_dir = run_dir.mounted
+            """The folder that the sandbox must have mounted."""
             self._listener = Listener(run_dir.init_socket)
             undo.callback(self._listener.close)
             self._undo = undo.pop_all()
 
     def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> Lifeline | None:
-        """Wait until PID 1 connects."""
+        """Wait until PID 1 connects; None when the deadline passes or `still_runs` says that the sandbox ended."""
         lifeline = self._listener.accept(deadline, still_runs)
         if lifeline:
             self._undo.callback(lifeline.close)
         return lifeline
 
     def open(self, order: SocketOrder, lifeline: Lifeline) -> list[socket.socket] | None:
-        """Make pairs of sockets and pass the guest's ends on."""
+        """Make pairs of sockets and pass the guest's ends on with an order; return ours, None if it cannot be sent."""
         with ExitStack() as theirs, ExitStack() as undo:
             pairs = [pair() for _ in range(order.sockets)]
             ours = [undo.enter_context(end) for end, _ in pairs]
@@ -96,7 +80,7 @@ class SocketTransport:
 class StdioTransport:
     """Everything over the sandbox's stdin and stdout, which a relay in the event loop reads and writes."""
 
-    run_dir: Path | None = None
+    run_dir = None
 
     def __init__(self) -> None:
         ours, self._words = datagram_pair()
@@ -104,7 +88,7 @@ class StdioTransport:
         self._relay: Relay | None = None
 
     def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> Lifeline | None:
-        """Wait until PID 1 says that it is ready."""
+        """Wait until PID 1 says that it is ready; None as for sockets."""
         assert stdio is not None
         try:
             self._relay = Relay(stdio, self._words, self._lifeline.note_lost)
@@ -114,7 +98,7 @@ class StdioTransport:
         return self._lifeline if self._relay.await_ready(deadline, still_runs) else None
 
     def open(self, order: SocketOrder, lifeline: Lifeline) -> list[socket.socket] | None:
-        """Add new channels to the relay; the guest makes the sockets on its side."""
+        """Add new channels to the relay; the guest makes the sockets on its side. Returns as for sockets."""
         assert self._relay is not None
         ours = []
         for channel in channels(order):
@@ -134,3 +118,6 @@ class StdioTransport:
             self._relay.close()
         with contextlib.suppress(OSError):
             self._words.close()
+
+
+Transport = Union[SocketTransport, StdioTransport]
