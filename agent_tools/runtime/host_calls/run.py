@@ -252,13 +252,13 @@ class CallRun:
         limit = function.policy.timeout or self._limits.call_timeout
         left = min(limit, max(0.0, self._limits.max_host_seconds - self._admission.host_seconds))
         started = time.monotonic()
-        with _Alarm(left) as alarm:
+        async with asyncio.timeout(left) as alarm:
             try:
                 return await called(function, tuple(args), kwargs)
             except ArgumentError as exc:
                 raise CallRefused("HostCallArgumentError", str(exc), "error") from exc
             except (Exception, asyncio.CancelledError) as exc:
-                if alarm.has_rung:
+                if alarm.expired():
                     raise CallRefused(
                         "HostCallTimeout", f"{call.name} took longer than {left:g} s.", "timeout"
                     ) from exc
@@ -307,27 +307,3 @@ def _new_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) 
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
     return loop.create_task(work)
-
-
-class _Alarm:
-    """Cancels the task that entered it after a time limit. A separate task would cost more than a call."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self.has_rung = False
-
-    def __enter__(self) -> _Alarm:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._handle = asyncio.get_running_loop().call_later(self._seconds, self._ring)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._handle.cancel()
-        if self.has_rung and hasattr(self._task, "uncancel"):
-            self._task.uncancel()
-
-    def _ring(self) -> None:
-        self.has_rung = True
-        self._task.cancel()
