@@ -6,7 +6,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import TypeVar
 
+T = TypeVar("T")
 Work = Callable[[], object]
 MOST_AT_ONCE = 8  # jobs in threads; the caller itself runs any further one
 
@@ -27,6 +30,21 @@ def start_thread(work: Work, name: str = "agent-tools-background") -> threading.
     except RuntimeError:  # too many threads, or the interpreter ends
         return None
     return thread
+
+
+def begin(work: Callable[[], T], name: str) -> Future[T]:
+    """Start work whose outcome is needed in a thread; do it before returning if no thread can be started."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as exc:  # noqa: BLE001  (raised in the thread that asks for the outcome)
+            outcome.set_exception(exc)
+
+    if start_thread(run, name) is None:
+        run()
+    return outcome
 
 
 def do_all(works: Iterable[Work]) -> None:

@@ -19,7 +19,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillWorks
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +32,7 @@ from agent_tools.engines.ray.request import read_spec, write_error
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError, HostFull, InvalidParams
 from agent_tools.limits import MIB
-from agent_tools.machine.background import start_thread
+from agent_tools.machine.background import begin, start_thread
 from agent_tools.machine.event_loop import READ, WRITE, EventLoop, WatchedDescriptors, join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.machine.owner import NAME_LABEL, Owner
@@ -242,16 +241,7 @@ class NodeServer:
 
 def _awaited(caller: ssl.SSLSocket, work: Callable[[], Any], undo: Callable[[Any], object] = lambda _: None) -> Any:
     """Do work in a thread, and tell the caller now and then that it goes on; undo it if the caller is gone."""
-    done: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as exc:  # noqa: BLE001  (raised in the waiting thread)
-            done.set_exception(exc)
-
-    if start_thread(run, "agent-tools-start") is None:
-        run()
+    done = begin(work, "agent-tools-start")
     while True:
         try:
             return done.result(BEAT_SECONDS)

@@ -14,7 +14,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
@@ -26,7 +25,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from agent_tools.errors import FileRejected
 from agent_tools.limits import Limits
 from agent_tools.machine.addresses import addresses_of, ascii_name, checked_addresses, is_public
-from agent_tools.machine.background import start_thread
+from agent_tools.machine.background import begin
 from agent_tools.settings import ca_bundle
 
 CHUNK_BYTES = 256 * 1024
@@ -85,17 +84,9 @@ def _checked(url: str, base: str = "") -> SplitResult:
 
 def _public_address(parts: SplitResult, allow_private: bool, deadline: float, look_up: LookUp = addresses_of) -> str:
     """Return an address of the host; all its addresses must be public. The resolver has time limits of its own."""
-    host, found = parts.hostname or "", Future[list[str]]()
+    host, port = parts.hostname or "", parts.port or _default_port(parts)
     may_be = (lambda _: True) if allow_private else is_public
-
-    def check() -> None:
-        try:
-            found.set_result(checked_addresses(host, parts.port or _default_port(parts), may_be, look_up))
-        except BaseException as exc:  # noqa: BLE001  (raised below)
-            found.set_exception(exc)
-
-    if start_thread(check, "agent-tools-lookup") is None:
-        check()
+    found = begin(lambda: checked_addresses(host, port, may_be, look_up), "agent-tools-lookup")
     try:
         return found.result(deadline - time.monotonic())[0]
     except FutureTimeout:

@@ -6,15 +6,16 @@ sandbox (guest/variables/), by code that the host sends between two runs and tha
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
 
 from agent_tools.errors import CheckpointMissing, KernelDied, KernelError
+from agent_tools.machine.background import begin
 from agent_tools.results.execution import Died, Error, TimedOut
 from agent_tools.results.variables import RestorePoint, VariablesReport, because
-from agent_tools.runtime.files.archives import Archives, Pieces, WithVariables
+from agent_tools.runtime.files.archives import Archives, Pieces
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
@@ -118,10 +119,10 @@ class SessionVariables:
             return VariablesReport()
         seconds = limits.sync_timeout + limits.variables_timeout
         with self._between_runs() as sandbox, Archives(sandbox.root.files, limits).loading(path) as loading:
-            sender = _ArchiveSender(loading, archive)
+            sending = begin(partial(loading.give, archive), "agent-tools-load")  # while the kernel takes from it
             source = _LOAD.format(address=loading.address, seconds=limits.variables_timeout)
             problem = _problem(sandbox, source, seconds, "load")
-            sender.await_end()
+            sending.result()
             report = loading.report()
         return replace(report, problem=problem) if problem else report
 
@@ -161,24 +162,3 @@ def _problem(sandbox: AnySandbox, source: str, seconds: float, kind: RunKind) ->
             case TimedOut() | Died():
                 problem = _kernel_of(sandbox).end_reason or f"it took longer than {seconds:g} s"
     return one_line(problem[:MAX_PROBLEM])
-
-
-class _ArchiveSender:
-    """Sends an archive in a thread, while the kernel takes from it."""
-
-    def __init__(self, loading: WithVariables, archive: Pieces) -> None:
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._give, args=(loading, archive), name="load-variables", daemon=True)
-        self._thread.start()
-
-    def await_end(self) -> None:
-        """Wait until all is sent, which has a time limit of its own. Raises what went wrong."""
-        self._thread.join()
-        if self._failure:
-            raise self._failure
-
-    def _give(self, loading: WithVariables, archive: Pieces) -> None:
-        try:
-            loading.give(archive)
-        except Exception as exc:  # noqa: BLE001  (raised again by await_end; reading the archive may raise anything)
-            self._failure = exc

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agent_tools.machine.background import MOST_AT_ONCE, Background, do_all, do_now
+from agent_tools.machine.background import MOST_AT_ONCE, Background, begin, do_all, do_now
 
 
 def test_work_is_done_beside_the_caller() -> None:
@@ -16,6 +16,16 @@ def test_work_is_done_beside_the_caller() -> None:
     may_end.set()
     background.join()
     assert done == [True]
+
+
+def test_begun_work_has_an_outcome() -> None:
+    may_end = threading.Event()
+    begun = begin(lambda: may_end.wait(10), "a wait")
+    assert not begun.done()
+    may_end.set()
+    assert begun.result(10)
+    with pytest.raises(ZeroDivisionError):
+        begin(lambda: 1 / 0, "a failure").result(10)
 
 
 def test_joining_waits_for_all_of_it() -> None:
