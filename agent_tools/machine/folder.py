@@ -91,9 +91,9 @@ def _cut_bytes(text: str, limit: int) -> str:
 
 
 @contextlib.contextmanager
-def open_folder(path: Path) -> Iterator[int]:
+def open_folder(path: Path | str, dir_fd: int | None = None, flags: int = OPEN_DIR) -> Iterator[int]:
     """Return a descriptor of a folder, which must not be a link."""
-    fd = os.open(path, OPEN_DIR)
+    fd = os.open(path, flags, dir_fd=dir_fd)
     try:
         yield fd
     finally:
@@ -272,7 +272,7 @@ def lift_deep(path: Path, levels: int) -> list[str]:
         names = (name for number in itertools.count(1) if (name := f"deep-{number}") not in taken)
         _lift(top, top, levels, lifted, names)
         for each in lifted:  # a move may add more
-            with contextlib.suppress(OSError), _inner(top, each) as fd:
+            with contextlib.suppress(OSError), open_folder(each, top) as fd:
                 _lift(fd, top, levels - 1, lifted, names)
     return lifted
 
@@ -283,21 +283,12 @@ def _lift(fd: int, top: int, depth: int, lifted: list[str], names: Iterator[str]
     for name in folders:
         with contextlib.suppress(OSError):
             if depth:
-                with _inner(fd, name) as inner:
+                with open_folder(name, fd) as inner:
                     _lift(inner, top, depth - 1, lifted, names)
             else:
                 free_name = next(names)
                 os.rename(name, free_name, src_dir_fd=fd, dst_dir_fd=top)
                 lifted.append(free_name)
-
-
-@contextlib.contextmanager
-def _inner(fd: int, name: str) -> Iterator[int]:
-    inner = os.open(name, OPEN_DIR, dir_fd=fd)
-    try:
-        yield inner
-    finally:
-        os.close(inner)
 
 
 @contextlib.contextmanager
@@ -386,12 +377,9 @@ def _facts(found: os.stat_result) -> Facts:
 def _remove_empty_folder(fd: int, name: str, depth: int) -> None:
     """Remove a folder that holds only empty folders; leave files, and folders with other contents."""
     with contextlib.suppress(OSError):
-        inner = os.open(name, OPEN_DIR, dir_fd=fd)
-        try:
+        with open_folder(name, fd) as inner:
             for entry in os.listdir(inner) if depth else ():
                 _remove_empty_folder(inner, entry, depth - 1)
-        finally:
-            os.close(inner)
         os.rmdir(name, dir_fd=fd)
 
 
@@ -443,8 +431,5 @@ def unlock(name: Path | str, *, dir_fd: int | None) -> None:
     if not IS_LINUX:
         os.chmod(name, stat.S_IRWXU, dir_fd=dir_fd, follow_symlinks=False)
         return
-    folder = os.open(name, PASS_DIR, dir_fd=dir_fd)
-    try:
+    with open_folder(name, dir_fd, PASS_DIR) as folder:
         os.chmod(f"/proc/self/fd/{folder}", stat.S_IRWXU)
-    finally:
-        os.close(folder)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_tools.errors import EngineError
-from agent_tools.machine.folder import OPEN_DIR
+from agent_tools.machine.folder import open_folder
 from agent_tools.machine.owner import owner_is_gone
 from agent_tools.machine.removal import remove_tree
 from agent_tools.settings import runtime_dir
@@ -58,11 +58,8 @@ def opened_own(path: Path) -> Iterator[int]:
     Raises:
         OSError: it is not such a folder.
     """
-    folder = os.open(path, OPEN_DIR)
-    try:
+    with open_folder(path) as folder:
         found = os.fstat(folder)
         if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
         yield folder
-    finally:
-        os.close(folder)
