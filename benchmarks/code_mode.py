@@ -21,7 +21,7 @@ from typing import Any
 from agent_tools.code_mode import Template, Toolset
 from agent_tools.code_mode.script import Script
 from agent_tools.limits import CallLimits, Limits
-from agent_tools.runtime.runtime import default_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.tools import CodeInterpreter
 
 SCRIPT = """
@@ -86,7 +86,7 @@ def measure(rounds: int) -> None:
     tools = Toolset([nothing, nap, echo])
     limits = CallLimits(max_calls=1_000_000, max_concurrent=1024)
     template = Template(hostcalls=tools, limits=Limits(timeout=120), call_limits=limits)
-    default_runtime().ensure_image(())
+    shared_runtime("docker").ensure_image(())
     with template.create() as script, tempfile.TemporaryDirectory() as work_dir:
         script.load_script(SCRIPT)
         found: dict[str, list[float]] = {name: [] for name in GUEST}

@@ -35,7 +35,6 @@ from machine import busy
 
 from agent_tools.machine.owner import Owner
 from agent_tools.runtime.engine_lookup import shared_runtime
-from agent_tools.runtime.runtime import default_runtime
 from agent_tools.sandbox import Sandbox
 
 BAD = (
@@ -206,9 +205,9 @@ def left(engine: str) -> int | None:
         from fleet_left import facts  # which loads ray
 
         return _last(lambda: sum(each.taken for each in facts()))
-    if runtime is default_runtime():
-        default_runtime().settle()
-        return _last(lambda: len(default_runtime().engine.strays(Owner.current().labels)))
+    if runtime is shared_runtime("docker"):
+        shared_runtime("docker").settle()
+        return _last(lambda: len(shared_runtime("docker").engine.strays(Owner.current().labels)))
     return None
 
 

@@ -27,7 +27,8 @@ from agent_tools.cli.mcp_config import CLIENTS, uvx_command
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.extras import requirement
 from agent_tools.gateway.telemetry import Metrics
-from agent_tools.runtime.runtime import Runtime, default_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from supply import limits, other_clients
 from supply.site import links
@@ -236,7 +237,7 @@ def test_the_shell_blocks_of_a_page_run_in_order(
     for line in shell_lines(page):
         if not is_elsewhere(line):
             run_line(PLACES.sub(f"{tmp_path}/", line), monkeypatch)
-    default_runtime().close_all()
+    shared_runtime("docker").close_all()
 
 
 def test_few_lines_of_shell_blocks_run_elsewhere() -> None:
@@ -270,7 +271,7 @@ def run(block: str) -> Names:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker_engine: DockerEngine) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    default_runtime().close_all()
+    shared_runtime("docker").close_all()
 
 
 @pytest.mark.docker
@@ -357,7 +358,7 @@ def test_the_table_of_clients_has_all_that_are_tried_at_their_versions() -> None
 @pytest.mark.docker
 def test_the_sandbox_runs_as_it_stands(docker_engine: DockerEngine) -> None:
     names = run(SANDBOX)
-    default_runtime().settle()
+    shared_runtime("docker").settle()
     assert names["execution"].value == 42
     assert (names["result"].exit_code, names["result"].stdout) == (0, b"2\n")
     with tarfile.open(fileobj=io.BytesIO(names["saved"].tar)) as tar:

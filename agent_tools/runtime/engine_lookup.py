@@ -64,13 +64,9 @@ def shared_runtime(engine: str | None = None) -> Runtime:
         EngineUnavailable: it is not installed. It is never replaced by another one.
     """
     word = checked_engine(engine or settings.engine())
-    if word == DOCKER:
-        from agent_tools.runtime.runtime import default_runtime  # loads docker
-
-        return default_runtime()
     with _lock:
         if word not in _runtimes:
-            _runtimes[word] = factory_of(word)(word)
+            _runtimes[word] = _new_runtime(word)
         return _runtimes[word]
 
 
@@ -78,12 +74,11 @@ _runtimes: dict[str, Runtime] = {}
 _lock = threading.Lock()
 
 
-def factory_of(word: str) -> Callable[..., Runtime]:
-    """Return the factory of a runtime for an engine other than 'docker'; it may take further options.
+def _new_runtime(word: str) -> Runtime:
+    if word == DOCKER:
+        from agent_tools.runtime.runtime import docker_runtime  # loads docker
 
-    Raises:
-        EngineUnavailable: the engine is not installed, or cannot be loaded.
-    """
+        return docker_runtime()
     name = word.partition("://")[0]
     entry = _installed(name)
     if entry is None:
@@ -96,7 +91,7 @@ def factory_of(word: str) -> Callable[..., Runtime]:
     except ImportError as exc:
         extra = EXTRAS.get(name, name)
         raise EngineUnavailable(f"The engine {name!r} cannot be loaded ({exc}): {pip_install(extra)}.") from exc
-    return factory
+    return factory(word)
 
 
 def preparing() -> str:

@@ -178,16 +178,3 @@ def docker_runtime() -> Runtime:
     """Return a runtime on the Docker engine of this machine."""
     engine = DockerEngine()
     return Runtime(engine, Images(engine).ensure)
-
-
-_default: Runtime | None = None
-_default_lock = threading.Lock()
-
-
-def default_runtime() -> Runtime:
-    """Return the runtime that tools share by default: on the Docker engine of this machine."""
-    global _default
-    with _default_lock:
-        if _default is None:
-            _default = docker_runtime()
-        return _default

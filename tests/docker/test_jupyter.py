@@ -23,7 +23,8 @@ from nbclient.exceptions import CellExecutionError
 
 from agent_tools.errors import InvalidParams
 from agent_tools.jupyter.kernelspec import NAME, KernelSpec
-from agent_tools.runtime.runtime import Runtime, default_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
+from agent_tools.runtime.runtime import Runtime
 from tests.unit.jupyter.conftest import what_libraries_keep
 from tests.unit.jupyter.talking import PATIENCE, Talk
 
@@ -45,7 +46,7 @@ def notebooks_in(patch: pytest.MonkeyPatch) -> Iterator[Path]:
     (base / "notebooks").mkdir()
     patch.chdir(base / "notebooks")
     yield base / "notebooks"
-    default_runtime().close_all()
+    shared_runtime("docker").close_all()
     shutil.rmtree(base)
 
 

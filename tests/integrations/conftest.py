@@ -14,7 +14,7 @@ from agent_tools import AsyncSandbox
 from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.machine.owner import Owner
-from agent_tools.runtime.runtime import default_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
 from tests.integrations.scenario import Death
 
 os.environ.update(  # frameworks that tell of their use by default
@@ -66,7 +66,7 @@ def _no_container_left() -> Iterator[None]:
     engine = DockerEngine()
     image.ensure(engine)
     yield
-    default_runtime().settle()
+    shared_runtime("docker").settle()
     left = [container.id for container, _ in engine.strays(Owner.current().labels)]
     assert left == [], "containers were left behind"
 

@@ -16,7 +16,7 @@ from verl.tools.tool_registry import initialize_tools_from_config
 
 from agent_tools.errors import InvalidParams
 from agent_tools.integrations.verl import CodeInterpreterTool
-from agent_tools.runtime.runtime import default_runtime
+from agent_tools.runtime.engine_lookup import shared_runtime
 from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, STATE, begun, run_page
 
 
@@ -98,7 +98,7 @@ def test_the_sandbox_ends_with_the_trajectory(loop: Loop) -> None:
     assert len(tool._sandboxes) == 1
     del mine
     gc.collect()
-    default_runtime().settle()
+    shared_runtime("docker").settle()
     assert len(tool._sandboxes) == 0
 
 

@@ -12,11 +12,12 @@ from click.testing import CliRunner
 
 from agent_tools import CodeInterpreter, Sandbox
 from agent_tools.cli import cli
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import AgentToolsError, EngineUnavailable, InvalidParams
 from agent_tools.extras import pip_install
 from agent_tools.runtime import engine_lookup
 from agent_tools.runtime.engine_lookup import checked_engine, shared_runtime
-from agent_tools.runtime.runtime import Runtime, default_runtime
+from agent_tools.runtime.runtime import Runtime
 
 PLUGIN = """
 from agent_tools.runtime.runtime import Runtime
@@ -90,7 +91,9 @@ def test_the_variable_counts_where_no_option_is_given(monkeypatch: pytest.Monkey
     monkeypatch.setenv("AGENT_TOOLS_ENGINE", "toaster")
     with pytest.raises(InvalidParams, match="'toaster' is unknown"):
         shared_runtime()
-    assert shared_runtime("docker") is default_runtime()
+    docker = shared_runtime("docker")
+    assert isinstance(docker.engine, DockerEngine)
+    assert shared_runtime("docker") is docker
 
 
 @pytest.fixture
