@@ -24,16 +24,17 @@ from agent_tools.gateway.http import jobs_of, owner_of, services_of
 from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.requests.api_errors import ApiError, no_summary
 from agent_tools.gateway.responses import plan as planning
-from agent_tools.gateway.responses.compaction import Compactor, too_long
+from agent_tools.gateway.responses.compaction import summarised
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.history import answered
 from agent_tools.gateway.responses.items import CompactionItem, Event
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.request import ResponseRequest, fresh_body, read_request
-from agent_tools.gateway.responses.storage import ResponseStorage, Snapshot
+from agent_tools.gateway.responses.storage import ResponseStorage
 from agent_tools.gateway.responses.stored_items import record_recent
-from agent_tools.gateway.responses.summary_item import compaction_item, summary_message
+from agent_tools.gateway.responses.summary_item import compaction_item, split, summary_message, text_of_messages
+from agent_tools.gateway.responses.token_count import estimate
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import while_there
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
@@ -126,15 +127,15 @@ class ResponseJob(TurnJob):
         return remote.turn(turn)
 
     def _compact(self, threshold: int) -> Iterator[Event]:
-        """Replace the earlier conversation by a summary, if it is longer than the client allows."""
-        long = too_long(self._conversation, threshold)
-        if long is None:
+        """Replace the earlier conversation by a summary, if it has more tokens than the client allows, by estimate."""
+        if estimate(self._conversation, ()) <= threshold:
             return
-        if summary := self._summary(long.before):
-            item = CompactionItem(compaction_item(summary, long.newest_text)["encrypted_content"])
+        before, newest = split(self._conversation)
+        if before and (summary := self._summary(before)):
+            item = CompactionItem(compaction_item(summary, text_of_messages(newest))["encrypted_content"])
             yield from self._composer.insert(item)
             yield from self._composer.placed(item, item.done())
-            self._conversation = [summary_message(summary), *long.newest]
+            self._conversation = [summary_message(summary), *newest]
 
     def _sum_up(self) -> Iterator[Event]:
         """Make a response whose only item is a summary, as the request's last item asks for it."""
@@ -154,10 +155,10 @@ class ResponseJob(TurnJob):
 
     def _summary(self, messages: Sequence[JsonObject]) -> str:
         """Return the model's summary of messages, and count its tokens; '' if it wrote none, or was interrupted."""
-        compactor = Compactor(self.plan.turn.model, self._seconds_left)
-        summary = compactor.summarised(answered([*self.plan.instructions, *messages]), self.cancel, self._count)
-        self._summary_usage = compactor.usage
-        self._usage += compactor.usage
+        turn = ToolLoop(self.plan.turn.model, deadline=self._seconds_left)
+        said = answered([*self.plan.instructions, *messages])
+        summary, self._summary_usage = summarised(turn, said, self.cancel, self._count)
+        self._usage += self._summary_usage
         return summary
 
     def _events_of(self, turn: ToolLoop, messages: Conversation) -> Iterator[Event]:
@@ -199,7 +200,7 @@ class ResponseJob(TurnJob):
             self._storage.close()
 
     def end(self) -> ResponseEnd:
-        """Return the state for the next response, once this one has ended."""
+        """Return the state for the next response."""
         return ResponseEnd(
             id=self.id,
             status=self.body["status"],
@@ -211,8 +212,7 @@ class ResponseJob(TurnJob):
     def save_start(self) -> None:
         """Store the started response, so that clients can retrieve it."""
         assert self._storage  # the request is checked for it
-        earlier = self.plan.found.earlier
-        self._storage.begin(Snapshot(self.body["status"], self.answer, self._conversation, earlier))
+        self._storage.begin(self.end(), self.answer)
 
     def _record(self, step: Step) -> None:
         """Store facts for the next response."""
@@ -259,8 +259,8 @@ class ResponseJob(TurnJob):
             self._add_to_conversation(found.stored, body, hidden, container_id)
         self.answer = packed(body)
         if self._storage:
-            snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id or found.earlier)
-            if not self._storage.end(body, snapshot, hidden, [*self.log.events, encoded(event)]):
+            events = [*self.log.events, encoded(event)]
+            if not self._storage.end(body, self.end(), self.answer, hidden, events):
                 self._not_stored(body)
         else:
             record_recent(self._services.recent_fields, self.plan.owner, body, hidden)

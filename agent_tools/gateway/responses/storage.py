@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from agent_tools.containers.records import Record
 from agent_tools.gateway.background import ACTIVE
@@ -17,8 +15,8 @@ from agent_tools.gateway.responses.listed_items import listed_items
 from agent_tools.gateway.responses.request import ResponseRequest
 from agent_tools.gateway.responses.stored_items import forget_items, record_calls, rows_of
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import ResponseHead, StoredEvents, StoredResponse
-from agent_tools.gateway.store.store import packed, packed_lines
+from agent_tools.gateway.store.records import ResponseEnd, ResponseHead, StoredEvents, StoredResponse
+from agent_tools.gateway.store.store import packed_lines
 from agent_tools.models.base import JsonObject
 
 _log = logging.getLogger(__name__)
@@ -45,16 +43,6 @@ def _check_disk(services: Services) -> None:
         services.shares.check_disk()
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """The current response: its status, its body as JSON, and the state for the next response."""
-
-    status: str
-    body: str
-    conversation: Sequence[Mapping[str, Any]]
-    container_id: str | None = None
-
-
 class ResponseStorage:
     """Stores one response. For one thread at a time."""
 
@@ -67,9 +55,9 @@ class ResponseStorage:
         self._input_size = 0
         self._is_active = False  # stored as one that goes on in the background
 
-    def begin(self, snapshot: Snapshot) -> None:
-        """Store a response that is only begun, so that it can be asked for."""
-        self._store.add(self._record(snapshot))
+    def begin(self, state: ResponseEnd, text: str) -> None:
+        """Store a response that is only begun, so that it can be asked for; `text` is its body as JSON."""
+        self._store.add(self._record(state, text))
         self._is_active = True
 
     def has_failed(self) -> bool:
@@ -77,10 +65,12 @@ class ResponseStorage:
         head = self._store.get(ResponseHead, self._id) if self._is_active else None
         return head is not None and head.status not in ACTIVE
 
-    def end(self, body: JsonObject, snapshot: Snapshot, hidden: ServerOnlyFields, events: Sequence[Logged]) -> bool:
+    def end(
+        self, body: JsonObject, state: ResponseEnd, text: str, hidden: ServerOnlyFields, events: Sequence[Logged]
+    ) -> bool:
         """Store a response that has ended; return False if that failed, or its row has ended before. Raises nothing.
 
-        `hidden` is what no client sees of its items.
+        `text` is its body as JSON; `hidden` is what no client sees of its items.
         """
         is_background = self._request.background
         try:
@@ -89,8 +79,8 @@ class ResponseStorage:
             more = rows_of(self._owner, body, hidden)
             is_stored = True
             if not is_background:
-                self._store.add(self._record(snapshot, hidden.size), *more)
-            elif not self._change(snapshot, hidden, packed_events(events), more):
+                self._store.add(self._record(state, text, hidden.size), *more)
+            elif not self._change(state, text, hidden, packed_events(events), more):
                 forget_items(self._store, self._id)
                 is_stored = False
         except Exception as exc:  # noqa: BLE001  (the client gets the answer, whatever fails here)
@@ -106,40 +96,36 @@ class ResponseStorage:
             self._is_active = False
             self._services.background.mark_unstored(self._id)
 
-    def _record(self, snapshot: Snapshot, more: int = 0) -> StoredResponse:
+    def _record(self, state: ResponseEnd, text: str, more: int = 0) -> StoredResponse:
         """Return the row; `more` are the bytes that are stored beside it."""
         lines = packed_lines(listed_items(self._request.input))
-        conversation, tools = packed(snapshot.conversation), packed(self._request.brought)
-        self._input_size = len(lines) + len(tools)
+        self._input_size = len(lines) + len(state.tools)
         return StoredResponse(
-            id=self._id,
+            **vars(state),
             owner=self._owner,
             created_at=time.time(),
-            status=snapshot.status,
             background=self._request.background,
             gateway=self._services.background.gateway,
-            bytes=self._input_size + len(snapshot.body) + len(conversation) + more,
-            container_id=snapshot.container_id,
-            body=snapshot.body,
+            bytes=self._input_size + len(text) + len(state.conversation) + more,
+            body=text,
             input=lines,
-            conversation=conversation,
-            tools=tools,
         )
 
-    def _change(self, snapshot: Snapshot, hidden: ServerOnlyFields, events: bytes, more: Sequence[Record]) -> bool:
+    def _change(
+        self, state: ResponseEnd, text: str, hidden: ServerOnlyFields, events: bytes, more: Sequence[Record]
+    ) -> bool:
         """Store the end of a background response with all its events; return False if its row has ended before.
 
         The client may have deleted it, or another gateway has marked it as failed, which a client may have seen.
         """
-        conversation = packed(snapshot.conversation)
         return self._store.change_and_add(
             StoredResponse,
             self._id,
             {"status": list(ACTIVE)},
             [*more, StoredEvents(id=self._id, created_at=time.time(), data=events)],
-            status=snapshot.status,
-            bytes=self._input_size + len(snapshot.body) + len(conversation) + hidden.size + len(events),
-            container_id=snapshot.container_id,
-            body=snapshot.body,
-            conversation=conversation,
+            status=state.status,
+            bytes=self._input_size + len(text) + len(state.conversation) + hidden.size + len(events),
+            container_id=state.container_id,
+            body=text,
+            conversation=state.conversation,
         )

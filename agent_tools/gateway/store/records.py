@@ -64,24 +64,11 @@ class ResponseTurn(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredResponse(Record):
+class StoredResponse(ResponseEnd, ResponseTurn, ResponseHead):  # the short columns come first
     """A whole response. `bytes` counts its texts, its events, and the results of calls that the model read.
 
-    `gateway` is the id of the gateway that makes it; `tools` are those of `ResponseEnd`.
+    `gateway` is the id of the gateway that makes it.
     """
-
-    table = "responses"
-    owner: str
-    created_at: float
-    status: str
-    background: bool
-    gateway: str
-    bytes: int
-    container_id: str | None
-    body: str
-    input: str
-    conversation: str
-    tools: str = "[]"
 
 
 @dataclass(frozen=True, kw_only=True)
