@@ -87,7 +87,7 @@ def _failure(error: ErrorDetails, path: str) -> ApiError:
         words = ", ".join(re.findall(r"'([^']*)'", context["expected"]))
         return invalid(f"Invalid value for '{param}': expected one of {words}.", param, "invalid_value")
     message = error["msg"].replace("{param}", param).replace("{name}", str(names[-1] if names else ""))
-    codes = {"literal_error": "invalid_value", _NO_CODE: None}
+    codes = {"literal_error": "invalid_value", "too_long": "invalid_value", _NO_CODE: None}
     return invalid(message, param, codes.get(kind, kind))
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, Union
 
 from pydantic import AfterValidator, FailFast, Tag
 
+from agent_tools.bodies import json_body
 from agent_tools.bodies.json_body import BodyRefused, parsed_text
 from agent_tools.gateway.requests.container_fields import Needed
 from agent_tools.gateway.requests.fields import RequestModel, at_most, by_type, read, wrong
@@ -66,16 +67,10 @@ _ClientTool = Annotated[
 ]
 
 
-def _few(tools: list[Any]) -> list[Any]:
-    if len(tools) > MAX_TOOLS:
-        raise wrong(f"There are more than {MAX_TOOLS} tools.")
-    return tools
-
-
 class _Namespace(RequestModel):
     name: Annotated[Needed, at_most(MAX_NAMESPACE, "A namespace's name")]
     description: Annotated[str, at_most(MAX_ABOUT, "A namespace's description")] = ""
-    tools: Annotated[list[_ClientTool], FailFast(), AfterValidator(_few)] = []
+    tools: Annotated[list[_ClientTool], FailFast(), json_body.at_most(MAX_TOOLS)] = []
 
 
 @dataclass(frozen=True)

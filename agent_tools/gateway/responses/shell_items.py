@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
+from agent_tools.bodies.json_body import at_most
 from agent_tools.gateway.requests.container_fields import Needed, Texts
-from agent_tools.gateway.requests.fields import RequestModel, read, wrong
+from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.gateway.tools.shell import commands_text
 from agent_tools.gateway.tools.shell_call import MAX_COMMANDS
 from agent_tools.tools.command_tool import CommandEnd
@@ -39,16 +40,8 @@ class _Printed(RequestModel):
     stderr: str = ""
 
 
-def _few(outputs: list[Any]) -> list[Any]:
-    if len(outputs) > MAX_OUTPUTS:
-        raise wrong(f"A shell call has at most {MAX_OUTPUTS} outputs.")
-    return outputs
-
-
 class _ShellOutput(RequestModel):
-    output: Annotated[
-        list[_Printed], BeforeValidator(lambda given: _few(given) if isinstance(given, list) else given)
-    ] = []
+    output: Annotated[list[_Printed], at_most(MAX_OUTPUTS)] = []
 
 
 def shell_arguments(item: Mapping[str, Any], param: str) -> str:
