@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from agent_tools.code_mode.hints import NotCrossing
@@ -105,7 +106,7 @@ class SchemaFunction:
 
     Args:
         call: gets the arguments by name, without those that are None.
-        returns: the JSON schema of what it returns, if it is known.
+        returns: the JSON schema of what it returns; None for a text.
     """
 
     def __init__(
@@ -114,13 +115,13 @@ class SchemaFunction:
         doc: str,
         schema: Mapping[str, Any],
         call: Callable[[Keywords], Awaitable[Any]],
-        returns: Mapping[str, Any] | None = None,
+        returns: Mapping[str, Any] | None = MappingProxyType({}),
         policy: Policy | None = None,
     ) -> None:
         self.name = python_name(name)
         check_name(self.name)
         self.policy = policy or Policy()
-        self.stub: Stub = stub_of_schema(self.name, doc, schema, returns or {})
+        self.stub: Stub = stub_of_schema(self.name, doc, schema, returns)
         self._call = call
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:

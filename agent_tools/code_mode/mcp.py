@@ -9,11 +9,10 @@ from typing import Any
 import fastjsonschema
 from mcp.types import PaginatedRequestParams
 
-from agent_tools.code_mode.schema import stub_of_schema
-from agent_tools.code_mode.stubs import Stub, check_name, python_name
+from agent_tools.code_mode.functions import SchemaFunction
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.host_calls.aside import aside
-from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy, only_keywords
+from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 
 WireMessage = dict[str, Any]
 
@@ -58,22 +57,18 @@ class McpError(AgentToolsError):
     """The MCP server reports that its tool failed."""
 
 
-class McpFunction:
+class McpFunction(SchemaFunction):
     """One tool of an MCP server."""
 
     def __init__(self, session: Any, tool: WireMessage, prefix: str, policy: Policy | None) -> None:
-        self.name = python_name(prefix + tool["name"])
-        check_name(self.name)
-        self.policy = policy or Policy()
-        schema, doc = tool["inputSchema"], tool.get("description") or ""
-        self.stub: Stub = stub_of_schema(self.name, doc, schema, tool.get("outputSchema"))
+        schema, doc, returns = tool["inputSchema"], tool.get("description") or "", tool.get("outputSchema")
+        super().__init__(prefix + tool["name"], doc, schema, self._called, returns, policy)
         self._session = session
         self._tool_name: str = tool["name"]
         self._check = fastjsonschema.compile(schema, handlers=_NO_FETCHING, use_default=False)
 
-    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
+    async def _called(self, given: Keywords) -> Any:
         """Check the arguments by the schema, call the tool, and return its structured content, else its text."""
-        given = only_keywords(self.name, args, kwargs)
         try:
             await aside(self._check, given)
         except fastjsonschema.JsonSchemaException as exc:

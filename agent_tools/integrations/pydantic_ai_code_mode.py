@@ -75,7 +75,7 @@ class CodeMode(AbstractCapability[Any]):
 
     def function(self, tool: ToolDefinition) -> SchemaFunction:
         """Return one of the agent's tools as a host function. Errors say if it asks for a retry, or was denied."""
-        returns, policy = getattr(tool, "return_schema", None), Policy(timeout=tool.timeout)
+        returns, policy = getattr(tool, "return_schema", None) or {}, Policy(timeout=tool.timeout)
         call = partial(self.call, tool.name)
         return SchemaFunction(
             tool.name, tool.description or "", tool.parameters_json_schema, call, returns, policy=policy

@@ -18,7 +18,7 @@ from agent_tools.code_mode.toolset import Toolset
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.remote_mcp.connections import McpConnection, McpConnections
-from agent_tools.gateway.remote_mcp.function import RemoteFunction
+from agent_tools.gateway.remote_mcp.function import remote_function
 from agent_tools.gateway.remote_mcp.remote_server import RemoteFailure
 from agent_tools.gateway.remote_mcp.tool import RemoteTool
 from agent_tools.gateway.responses.approvals import Decision, OpenCall, answer, open_calls
@@ -103,7 +103,7 @@ class RemoteTools:
             if alike[name] > 1 or name in self._functions.functions:
                 name = code_name(label, own, is_marked=True)
             try:
-                self._functions.add(RemoteFunction(connection, each, name, self._config.mcp_timeout))
+                self._functions.add(remote_function(connection, each, name, self._config.mcp_timeout))
             except NotCrossing as exc:
                 raise RemoteFailure(f"The code cannot call the tool {own!r:.80}: {exc}") from exc
 
