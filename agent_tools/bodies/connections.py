@@ -33,6 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent_tools.bodies.error_body import error_body
 from agent_tools.bodies.frames import FrameBudget
 from agent_tools.limits import MIB
+from agent_tools.machine.race import race
 
 LINGER_SECONDS = 5.0  # in which a client must read some of the rest, once its connection is closed
 MAX_DROPPED = 16 * MIB  # bytes that are received and dropped until then
@@ -389,17 +390,6 @@ async def unless_disconnected(receive: Receive, work: Awaitable[T]) -> asyncio.F
     working = asyncio.ensure_future(work)
     await race(working, _disconnected(receive))
     return working
-
-
-async def race(*works: Awaitable[Any]) -> None:
-    """Wait until the first of several works ends; cancel the others, and wait for their end, too."""
-    tasks = [asyncio.ensure_future(each) for each in works]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in tasks:
-            each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _disconnected(receive: Receive) -> None:

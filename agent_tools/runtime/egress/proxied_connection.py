@@ -7,6 +7,7 @@ import asyncio
 import h11
 
 from agent_tools.engines.network import PACKAGE_HOSTS, PLAIN_PORT, NetworkPolicy, Target, read_target
+from agent_tools.machine.race import race
 from agent_tools.runtime.egress.dialling import Dialler, check_listed
 from agent_tools.runtime.egress.forwarding import Forwarding, RequestTarget
 from agent_tools.runtime.egress.http_exchange import HttpExchange
@@ -15,7 +16,7 @@ from agent_tools.runtime.egress.link import ClientHungUp, ProxyChannel
 from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.packages import Packages
 from agent_tools.runtime.egress.refusals import EgressRefused, NotReached
-from agent_tools.runtime.egress.tunnel import MAX_HEAD, Tunnel, first_of
+from agent_tools.runtime.egress.tunnel import MAX_HEAD, Tunnel
 
 TOO_MANY = EgressRefused(503, "too many connections", "This run has opened too many connections (max_opened).")
 _CACHED = frozenset((host, PLAIN_PORT, False) for host in PACKAGE_HOSTS)
@@ -61,7 +62,8 @@ class ProxiedConnection:
                 return False
             entry = self._journal.begin()
             meter = Meter(entry, self._policy.limits)
-            await first_of(self._carry(request, meter), meter.watch())
+            for ended in await race(self._carry(request, meter), meter.watch()):
+                ended.result()
             return self._exchange.begin_again()
         except EgressRefused as refusal:
             entry = entry or self._journal.begin()

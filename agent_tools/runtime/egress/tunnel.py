@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from agent_tools.engines.network import Target
 from agent_tools.limits import KIB, EgressLimits
+from agent_tools.machine.race import race
 from agent_tools.runtime.egress.client_hello import NOT_TLS, UNRECOGNIZED_NAME, HelloReader, SecondHello, refused
 from agent_tools.runtime.egress.dialling import Dialler
 from agent_tools.runtime.egress.http_exchange import HttpExchange
@@ -42,7 +43,8 @@ class Tunnel:
         try:
             first = await self._exchange.establish()
             sent = await self._greeted(first, writer, target)
-            await first_of(self._outwards(writer, sent), self._inwards(reader))
+            for ended in await race(self._outwards(writer, sent), self._inwards(reader)):
+                ended.result()
         except EgressRefused as refusal:
             if refusal.status == NOT_TLS:
                 await self._channel.write(UNRECOGNIZED_NAME)
@@ -93,16 +95,3 @@ class Tunnel:
         while data := await reader.read(CHUNK_BYTES):
             self._meter.receive(len(data))
             await self._channel.write(data)
-
-
-async def first_of(*works: Awaitable[None]) -> None:
-    """Run coroutines until the first ends; cancel the others and wait for them."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from agent_tools.bodies.connections import race
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.machine.pipes import own_pipes
+from agent_tools.machine.race import race
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.codex.connection import CodexWire, Connection, SessionContainer
 from agent_tools.wires.paths import Home

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException, WebSocketException
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from agent_tools.bodies.connections import race
 from agent_tools.limits import KIB
+from agent_tools.machine.race import race
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.open_resources import TYPING_SECONDS, followed
