@@ -158,8 +158,5 @@ def _run(command: list[str], variables: dict[str, str] | None = None, allowed: i
 
 
 def _digest(path: Path) -> str:
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
