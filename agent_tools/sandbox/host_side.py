@@ -26,17 +26,18 @@ class HostSide:
         return HostCalls(toolset.functions, options.call_limits, rich_value), toolset.source()
 
     @staticmethod
-    def added(options: Options, functions: HostCallsLike) -> tuple[Options, dict[str, HostFunction], str]:
-        """Add functions; return the options with all of them, the new ones, and the code that defines them."""
+    def added(
+        options: Options, functions: HostCallsLike, *, others: bool
+    ) -> tuple[Options, dict[str, HostFunction], str]:
+        """Add functions, or without `others` replace all by them.
+
+        Return the options with all functions, the new ones, and the code that defines all.
+        """
         further = Toolset.of(functions)
+        if not others:
+            return replace(options, hostcalls=further), further.functions, further.source()
         known = Toolset.of(options.hostcalls) if options.hostcalls else None
         both = Toolset(style=(known or further).style)
         for toolset in filter(None, (known, further)):
             both.add(list(toolset.functions.values()))
         return replace(options, hostcalls=both), further.functions, both.source()
-
-    @staticmethod
-    def put(options: Options, functions: HostCallsLike) -> tuple[Options, dict[str, HostFunction], str]:
-        """Like `added`, with only these functions."""
-        toolset = Toolset.of(functions)
-        return replace(options, hostcalls=toolset), toolset.functions, toolset.source()

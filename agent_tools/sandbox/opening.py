@@ -101,21 +101,13 @@ class Opening:
                 self._workspace = Workspace(path, guest, self.options.limits, self.options.allow_private_urls)
             return self._workspace
 
-    def add_functions(self, functions: HostCallsLike) -> None:
-        """Add host functions that user code can call, from now on and in every later kernel."""
+    def add_functions(self, functions: HostCallsLike, *, others: bool = True) -> None:
+        """Add host functions that user code can call, from now on; without `others`, replace all by them."""
         with self._lock:
-            self.options, further, source = host_side().added(self.options, functions)
+            self.options, further, source = host_side().added(self.options, functions, others=others)
             session = self.find()
         if session:
-            session.add_functions(further, source)
-
-    def put_functions(self, functions: HostCallsLike) -> None:
-        """Replace all host functions that user code can call by these, from now on."""
-        with self._lock:
-            self.options, alone, source = host_side().put(self.options, functions)
-            session = self.find()
-        if session:
-            session.add_functions(alone, source, others=False)
+            session.add_functions(further, source, others=others)
 
     def close(self) -> None:
         """Remove the container, and the folder if the caller did not choose it."""

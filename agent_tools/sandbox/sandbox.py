@@ -244,7 +244,7 @@ class Sandbox(metaclass=OtherNames):
         Raises:
             SessionBusy: code is running in this thread.
         """
-        self._opening.put_functions(functions)
+        self._opening.add_functions(functions, others=False)
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
