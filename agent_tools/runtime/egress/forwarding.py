@@ -91,24 +91,18 @@ class RequestTarget:
         return str(self.target).removesuffix(f":{usual}")
 
 
-class Forwarding:
-    """Forwards one request and its answer."""
+async def forward(
+    exchange: HttpExchange, meter: Meter, dialler: Dialler, request: h11.Request, origin: RequestTarget
+) -> None:
+    """Send the request of an exchange to the origin, and forward its answer.
 
-    def __init__(self, exchange: HttpExchange, meter: Meter) -> None:
-        self._exchange = exchange
-        self._meter = meter
-
-    async def carry(self, dialler: Dialler, request: h11.Request, origin: RequestTarget) -> None:
-        """Send the request to the origin, and forward its answer.
-
-        Raises:
-            EgressRefused: the request is not allowed, failed, or was cut.
-        """
-        body = self._exchange.body()
-        sent = request_for(request, origin)
-        async with contextlib.aclosing(asked(dialler, self._meter, origin, sent, body)) as events:
-            async for event in events:
-                await self._exchange.answer(event)
+    Raises:
+        EgressRefused: the request is not allowed, failed, or was cut.
+    """
+    sent = request_for(request, origin)
+    async with contextlib.aclosing(asked(dialler, meter, origin, sent, exchange.body())) as events:
+        async for event in events:
+            await exchange.answer(event)
 
 
 async def asked(

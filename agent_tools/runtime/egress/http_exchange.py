@@ -41,7 +41,7 @@ class HttpExchange:
             EgressRefused: it is not HTTP. ClientHungUp: the code closed the connection within it.
         """
         if self._http.they_are_waiting_for_100_continue:
-            await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+            await self.answer(h11.InformationalResponse(status_code=100, headers=[]))
         while not isinstance(event := await self._next(), h11.EndOfMessage):
             if not isinstance(event, h11.Data):
                 raise ClientHungUp("the code has hung up")
@@ -54,9 +54,10 @@ class HttpExchange:
         await self._channel.write(ESTABLISHED)
         return bytes(rest)
 
-    async def answer(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> None:
+    async def answer(self, event: h11.Event) -> None:
         """Send a part of the answer."""
-        await self._send(event)
+        if data := self._http.send(event):
+            await self._channel.write(data)
 
     async def refuse(self, refusal: EgressRefused) -> None:
         """Answer with an error, if no answer was sent yet."""
@@ -69,9 +70,9 @@ class HttpExchange:
             reason = refusal.explanation.encode(
                 "ascii", "replace"
             )  # of a failed CONNECT, most clients show nothing else
-            await self._send(h11.Response(status_code=refusal.status, headers=fields, reason=reason))
-            await self._send(h11.Data(data=text))
-            await self._send(h11.EndOfMessage())
+            await self.answer(h11.Response(status_code=refusal.status, headers=fields, reason=reason))
+            await self.answer(h11.Data(data=text))
+            await self.answer(h11.EndOfMessage())
 
     def begin_again(self) -> bool:
         """Prepare for the next request; return whether there may be one."""
@@ -88,7 +89,3 @@ class HttpExchange:
         except h11.RemoteProtocolError as exc:
             raise EgressRefused(400, "no HTTP", "This is no HTTP/1.1 request.") from exc
         return event
-
-    async def _send(self, event: h11.Event) -> None:
-        if data := self._http.send(event):
-            await self._channel.write(data)

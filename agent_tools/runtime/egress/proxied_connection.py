@@ -9,7 +9,7 @@ import h11
 from agent_tools.engines.network import PACKAGE_HOSTS, PLAIN_PORT, NetworkPolicy, Target, read_target
 from agent_tools.machine.race import race
 from agent_tools.runtime.egress.dialling import Dialler, check_listed
-from agent_tools.runtime.egress.forwarding import Forwarding, RequestTarget
+from agent_tools.runtime.egress.forwarding import RequestTarget, forward
 from agent_tools.runtime.egress.http_exchange import HttpExchange
 from agent_tools.runtime.egress.journal import Journal, JournalEntry
 from agent_tools.runtime.egress.link import ClientHungUp, ProxyChannel
@@ -99,7 +99,7 @@ class ProxiedConnection:
                 await self._read_body()
                 await self._packages.carry(self._exchange, meter, self._dialler, origin)
             else:
-                await Forwarding(self._exchange, meter).carry(self._dialler, request, origin)
+                await forward(self._exchange, meter, self._dialler, request, origin)
 
     async def _read_body(self) -> None:
         """Read and drop a request's body, which is usually empty."""
