@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from agent_tools import settings
-from agent_tools.engines.context import packed_context
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.docker.image import BUILD_STAGE_LABEL, Progress, ensure_base, only_build, run_build
-from agent_tools.engines.docker.image_origin import origin_on
+from agent_tools.engines.docker.image import Progress, ensure_base, run_build
 from agent_tools.engines.package_data import package_files, shipped
 from agent_tools.version import __version__
 
@@ -38,14 +35,5 @@ def build(
     """
     base = ensure_base(engine, progress)
     progress(f"Building {tag} on {base}")
-    arguments = {
-        "BASE_IMAGE": base,
-        "COMPILE": compiled,
-        **origin_on(base, engine.image_facts(base)).arguments,
-        **settings.build_arguments(),
-    }
-    with only_build(progress):
-        run_build(engine, packed_context(context_files()), tag, arguments, progress)
-        engine.prune_build_stage(BUILD_STAGE_LABEL)
-    progress(f"Built {tag}")
+    run_build(engine, context_files(), tag, base, {"COMPILE": compiled}, progress)
     return tag

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 from agent_tools import settings
 from agent_tools.engines.context import context_files, packed_context, tag_for, tag_of
@@ -117,40 +117,45 @@ def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = la
     stack = {"STACK_IMAGE": ensure(engine, below, progress)} if below else {}
     base = ensure_base(engine, progress)
     progress(f"Building {tag} on {base}: {_contents(recipe)}")
-    origin = origin_on(base, engine.image_facts(base))
-    arguments = {"BASE_IMAGE": base, **stack, **origin.arguments, **settings.build_arguments()}
-    with only_build(progress):
-        try:
-            _run(engine, recipe, arguments, progress)
-        except ImageBuildError as exc:
-            if not any(words in str(exc) for words in LOST_LAYERS):
-                raise
-            _run(engine, recipe, arguments, progress)
-        engine.prune_build_stage(BUILD_STAGE_LABEL)
-    progress(f"Built {tag}")
-    return tag
-
-
-def _run(engine: DockerEngine, recipe: Recipe, arguments: Mapping[str, str], progress: Progress) -> None:
-    files, tag = context_files(recipe), tag_for(recipe)
+    files = context_files(recipe)
     if tag_of(files) != tag:
         raise ImageBuildError(
             f"{tag} cannot be built: agent_tools was changed here since this process began. Restart it."
         )
-    run_build(engine, packed_context(files), tag, arguments, progress)
+    run_build(engine, files, tag, base, stack, progress)
+    return tag
 
 
 def run_build(
-    engine: DockerEngine, context: BinaryIO, tag: str, arguments: Mapping[str, str], progress: Progress
+    engine: DockerEngine,
+    files: Mapping[str, bytes],
+    tag: str,
+    base: str,
+    arguments: Mapping[str, str],
+    progress: Progress,
 ) -> None:
-    """Build an image from a context.
+    """Build an image on a base from the files of its context.
 
     Raises:
         ImageBuildError: a step failed.
     """
-    for line in engine.build(context, tag, arguments):
-        for part in filter(None, (part.strip() for part in line.splitlines())):
-            progress(part)
+    origin = origin_on(base, engine.image_facts(base))
+    arguments = {"BASE_IMAGE": base, **arguments, **origin.arguments, **settings.build_arguments()}
+
+    def run() -> None:
+        for line in engine.build(packed_context(files), tag, arguments):
+            for part in filter(None, (part.strip() for part in line.splitlines())):
+                progress(part)
+
+    with only_build(progress):
+        try:
+            run()
+        except ImageBuildError as exc:
+            if not any(words in str(exc) for words in LOST_LAYERS):
+                raise
+            run()
+        engine.prune_build_stage(BUILD_STAGE_LABEL)
+    progress(f"Built {tag}")
 
 
 def _contents(recipe: Recipe) -> str:
