@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from agent_tools.containers.config import Config
 from agent_tools.containers.container_locks import ContainerLocks
-from agent_tools.containers.deletion import Endings
+from agent_tools.containers.deletion import Endings, Remains
 from agent_tools.containers.failures import (
     ContainerExists,
     ContainerExpired,
@@ -36,7 +36,6 @@ from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.live_container import LiveContainer, TakenSandbox
 from agent_tools.containers.network import check_network
 from agent_tools.containers.records import ContainerRecord
-from agent_tools.containers.remains import Remains
 from agent_tools.containers.rows import Before, Rows
 from agent_tools.containers.sandbox_queue import SandboxQueue
 from agent_tools.containers.sandbox_slots import Slots

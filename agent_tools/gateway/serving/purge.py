@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from agent_tools.containers.deletion import Remains
 from agent_tools.containers.records import ContainerRecord
-from agent_tools.containers.remains import Remains
 from agent_tools.containers.rows import MANY
 from agent_tools.gateway.chunked import remove_uploads_of
 from agent_tools.gateway.config import GatewayConfig

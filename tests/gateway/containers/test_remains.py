@@ -12,9 +12,9 @@ import openai
 import pytest
 import sqlalchemy as sa
 
+from agent_tools.containers.deletion import Remains
 from agent_tools.containers.failures import ContainerExpired
 from agent_tools.containers.records import ContainerRecord, Upload
-from agent_tools.containers.remains import Remains
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.services import Services
