@@ -397,10 +397,6 @@ class Containers(Generic[Config]):
             if live:
                 return live
 
-    def start_soon(self, id_: str, interpreter: CodeInterpreter) -> Future[None] | None:
-        """Start the sandbox of an acquired interpreter, in a thread. Return as for `Slots.start`."""
-        return self.slots.start(id_, interpreter)
-
     def _called(self, id_: str) -> TakenSandbox | None:
         row = self.leases.take_lease(id_, self.clock())
         if row and not self.may_use(row.owner):  # asked after the lease is taken, since `stop` finds earlier leases

@@ -104,7 +104,7 @@ class ContainerLease:
         with suppress(AgentToolsError):
             interpreter = self._take()
             if interpreter.sandbox is None and self._starting is None:
-                self._starting = self.containers.start_soon(self.container_id, interpreter)
+                self._starting = self.containers.slots.start(self.container_id, interpreter)
 
     def stop_waiting(self) -> None:
         """End the wait for a starting sandbox; the start continues for the container's next use. For any thread."""

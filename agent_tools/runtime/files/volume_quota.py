@@ -57,21 +57,18 @@ class VolumeUser:
 
 
 class VolumeQuota:
-    """The quota of one writable volume. Thread-safe. `clock` returns seconds.
+    """The quota of one writable volume. Thread-safe.
 
     Raises:
         InvalidParams: the folder has more entries than can be watched.
     """
 
-    def __init__(
-        self, volume: Volume, clock: Callable[[], float] = time.monotonic, within: Rounds | None = None
-    ) -> None:
+    def __init__(self, volume: Volume, within: Rounds | None = None) -> None:
         self.name = volume.name
         self._path = Path(volume.source)
         self._device = identity(self._path)[0]
-        self._clock = clock
         self._rounds = within or rounds()
-        self._times = CheckTimes(self._rounds, clock)
+        self._times = CheckTimes(self._rounds, time.monotonic)
         self._quota = FolderUsage(volume.max_bytes, MAX_ENTRIES, MAX_LEVELS)
         found = folder.usage(self._path, _ALL)
         if found.entries > MAX_COUNTED or found.levels > MAX_LEVELS:
@@ -115,7 +112,7 @@ class VolumeQuota:
 
     def check(self) -> None:
         """Count the folder, and end the sandboxes that fill it beyond its quota."""
-        started, users = self._clock(), self._present()
+        started, users = time.monotonic(), self._present()
         found = self._count(users)
         if self._note(found):
             self._stop(users)

@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -48,10 +48,9 @@ class PoolState:
 class Pools:
     """All pools of a process. Thread-safe. `behind` runs background work."""
 
-    def __init__(self, engine: Engine, behind: Do, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, engine: Engine, behind: Do) -> None:
         self._engine = engine
         self._behind = behind
-        self._clock = clock
         self._lock = threading.Lock()
         self._pools: list[Pool] = []
         self._former: Counter[str] = Counter()  # takes of pools that are closed
@@ -74,11 +73,11 @@ class Pools:
         return sandbox
 
     def _start_cold(self, engine: Engine, spec: SessionSpec, quota: Quota) -> LiveSandbox:
-        started = self._clock()
+        started = time.monotonic()
         sandbox = LiveSandbox(engine, spec, quota)
         with self._lock:
             self._cold_starts += 1
-            self._cold_start_seconds += self._clock() - started
+            self._cold_start_seconds += time.monotonic() - started
         return sandbox
 
     def prepare(self, spec: SessionSpec, timeout: float) -> int:
@@ -117,7 +116,7 @@ class Pools:
             lost = min(self._pools, key=lambda each: each.asked_at) if len(self._pools) >= MOST_KINDS else None
             if lost:
                 self._pools.remove(lost)
-            pool = Pool(self._engine, key, self._behind, self._clock)
+            pool = Pool(self._engine, key, self._behind)
             self._pools.append(pool)
         if lost:
             self._behind(lambda: self._end(lost))

@@ -44,7 +44,7 @@ def test_a_container_that_is_deleted_while_it_starts_leaves_no_sandbox(new_gatew
     for _ in range(5):
         id_ = containers.create("me", ContainerSpec("short")).id
         with containers.acquire(id_) as (interpreter, _):
-            containers.start_soon(id_, interpreter)
+            containers.slots.start(id_, interpreter)
             containers.delete("me", id_)
     containers.close()
     assert containers.runtime.engine.processes == {}  # type: ignore[attr-defined]
