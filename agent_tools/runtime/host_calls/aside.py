@@ -18,19 +18,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Aside:
-    """The thread for the work on one call, and whether the call has ended."""
+    """The thread for the work on one call; `over` is set once the result is not needed any more."""
 
     threads: Executor
-    _over: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def is_over(self) -> bool:
-        """True once the result is not needed any more."""
-        return self._over.is_set()
-
-    def cancel(self) -> None:
-        """End the work at its next check."""
-        self._over.set()
+    over: threading.Event = field(default_factory=threading.Event)
 
     async def do(self, work: Callable[..., T], *args: Any) -> T:
         """Run the work in the thread; cancelling this call ends it.
@@ -42,7 +33,7 @@ class Aside:
         try:
             return await asyncio.wrap_future(self.threads.submit(context.run, work, *args))
         except asyncio.CancelledError:
-            self.cancel()
+            self.over.set()
             raise
         except GivenUp as exc:
             raise CallRefused("HostCallError", "The call is over.", "cancelled") from exc
@@ -65,5 +56,5 @@ def look_up() -> None:
         GivenUp: it is not needed.
     """
     beside = current.get()
-    if beside is not None and beside.is_over:
+    if beside is not None and beside.over.is_set():
         raise GivenUp("the call is over")

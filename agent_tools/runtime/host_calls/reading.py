@@ -47,7 +47,7 @@ class CallReading:
     def cancel_decoding(self) -> None:
         """Cancel all decoding. Any thread may call it."""
         for beside in list(self._under_way):
-            beside.cancel()
+            beside.over.set()
 
     @asynccontextmanager
     async def arguments(self, call: IncomingCall) -> AsyncIterator[Arguments]:
@@ -56,7 +56,7 @@ class CallReading:
         Raises: CallRefused: they cannot be read.
         """
         beside = Aside(self._threads)
-        budget = Budget(call.size, lambda: beside.is_over)
+        budget = Budget(call.size, beside.over.is_set)
         await self._room(budget.limit)
         taken = budget.limit
         self._under_way.add(beside)
@@ -67,7 +67,7 @@ class CallReading:
             taken = budget.made
             yield found
         finally:
-            beside.cancel()
+            beside.over.set()
             self._under_way.discard(beside)
             current.reset(token)
             self._free(taken)
