@@ -1,17 +1,34 @@
-"""A kernel for Jupyter's clients: one sandbox, and a new kernel in it after each restart."""
+"""A kernel for Jupyter's clients: one sandbox, and a new kernel in it after each restart.
+
+Each kernel, from its start to its end, is a thread between five sockets and the sandbox.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import socket
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from agent_tools.errors import AgentToolsError
 from agent_tools.jupyter.connection import ConnectionInfo
-from agent_tools.jupyter.kernel_life import KernelLife
+from agent_tools.jupyter.dialogue import Dialogue
+from agent_tools.jupyter.sockets import KernelSockets
+from agent_tools.jupyter.wire import BadRequest, SignedFrames
+from agent_tools.runtime.session.raw_kernel import RawKernel, raw_kernel
+from agent_tools.runtime.session.session import Session
+from agent_tools.sandbox.audit import AuditLog
 from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Options
 
 if TYPE_CHECKING:
     from agent_tools.runtime.runtime import Runtime
+
+PRELUDE = "get_ipython().serve_notebook(is_plain={})"
+DIED, ENDED = 1, 0  # exit codes
+log = logging.getLogger("agent_tools.jupyter")
 
 
 class ServedKernel:
@@ -69,3 +86,84 @@ class ServedKernel:
     def _end_life(self) -> None:
         if self._life:
             self._life.stop()
+
+
+class KernelLife:
+    """A kernel that is starting, running or ended. Any thread may call any method.
+
+    Raises:
+        AgentToolsError: the kernel could not be started.
+        OSError: a socket could not be bound.
+    """
+
+    def __init__(self, session: Session, info: ConnectionInfo, audit: AuditLog, *, is_plain: bool = False) -> None:
+        self._session = session
+        self._audit = audit
+        self._is_plain = is_plain
+        self._info = info
+        self._bell, self._ring = socket.socketpair()
+        self._started: Future[RawKernel] = Future()
+        self.exit_code: int | None = None
+        """None while it runs; 0 if its end was ordered, else 1."""
+        self._thread = threading.Thread(target=self._run, name="jupyter kernel", daemon=True)
+        self._thread.start()
+        self._kernel = self._started.result()
+
+    def interrupt(self) -> None:
+        """Interrupt what runs, as Ctrl-C would."""
+        self._kernel.interrupt()
+
+    def stop(self) -> None:
+        """End the kernel; the sandbox stays with its session."""
+        with contextlib.suppress(OSError):
+            self._ring.send(b"\0")
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with raw_kernel(self._session) as kernel, KernelSockets(self._info) as sockets:
+                kernel.start(PRELUDE.format(self._is_plain))
+                try:
+                    self.exit_code = self._serve(kernel, sockets)
+                finally:
+                    kernel.stop()
+        except Exception as exc:
+            self.exit_code = DIED
+            if self._started.done():
+                log.error("A kernel ended: %s", exc, exc_info=not isinstance(exc, AgentToolsError))
+            else:
+                self._started.set_exception(exc)
+        finally:
+            self.exit_code = DIED if self.exit_code is None else self.exit_code
+            self._bell.close()
+            self._ring.close()
+
+    def _serve(self, kernel: RawKernel, sockets: KernelSockets) -> int:
+        wire = SignedFrames(self._info.key, self._info.scheme)
+        dialogue = Dialogue(wire, sockets, kernel, self._audit, is_plain=self._is_plain)
+        self._started.set_result(kernel)
+        while not dialogue.is_over:
+            with_shell = dialogue.takes_requests
+            ready = sockets.await_input([*kernel.filenos(), self._bell.fileno()], with_shell=with_shell)
+            if self._bell.fileno() in ready:
+                break
+            self._take(sockets, wire, dialogue, with_shell=with_shell)
+            for arrived in kernel.receive():
+                dialogue.hear(arrived)
+            if kernel.has_ended:
+                died = kernel.succeed()
+                dialogue.tell_death(died)
+                if not died.variables.kept:
+                    return DIED
+        return ENDED
+
+    def _take(self, sockets: KernelSockets, wire: SignedFrames, dialogue: Dialogue, *, with_shell: bool) -> None:
+        for channel, frames in sockets.receive(with_shell=with_shell):
+            if channel == "iopub":
+                if frames[0][:1] == b"\1":
+                    dialogue.welcome(frames[0][1:])
+                continue
+            try:
+                dialogue.handle(wire.read(channel, frames))
+            except BadRequest as exc:
+                log.warning("A client sent %s.", exc)
