@@ -19,6 +19,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import wraps
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
+from weakref import WeakSet
 
 from agent_tools import AsyncSandbox
 from agent_tools.engines.volumes import read_volumes
@@ -97,7 +98,7 @@ class ClaudeWorker:
     options: Mapping[str, Any] = field(default_factory=dict)
     client: AsyncAnthropic | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
-    _boxes: set[SessionBox] = field(default_factory=set, init=False)
+    _boxes: WeakSet[SessionBox] = field(default_factory=WeakSet, init=False)
 
     async def run(self) -> None:
         """Claim sessions and serve them. Cancelling ends all sessions with their containers."""
@@ -129,7 +130,6 @@ class ClaudeWorker:
         id_ = context.session.id if context.session else secrets.token_hex(8)
         box = SessionBox(context, self._cfg(id_, context), self.files, self.seconds)
         self._boxes.add(box)
-        box.when_closed = lambda: self._boxes.discard(box)
         return box.tools()
 
     def _cfg(self, id_: str, context: AgentToolContext) -> dict[str, Any]:
@@ -149,7 +149,6 @@ class SessionBox:
     """The container of one session, and its tools. It starts with the first call."""
 
     def __init__(self, context: AgentToolContext, cfg: dict[str, Any], files: Sequence[str], seconds: float) -> None:
-        self.when_closed: Callable[[], object] = lambda: None
         self._context = context
         self._files = files
         self._seconds = seconds
@@ -183,35 +182,33 @@ class SessionBox:
         if self._end:
             self._end.cancel()
         try:
-            await self._pull_unasked()  # jobs may have changed something since the last call
+            if missing := await self._pull():  # jobs, or a call that was cancelled, may have changed something
+                _log.warning("%s", missing)
             await self._sandbox.close()
         finally:
             await to_its_end(self._forget)
-            self.when_closed()
 
     def _called(self, method: Call) -> Call:
         """Return a tool that starts the container if needed, keeps memories in step, and fails with words."""
 
         @wraps(method)
         async def call(**given: Any) -> Any:
+            failure: ToolError | None = None
             try:
-                with _in_words(method.__name__, given.get("file_path", "")):
-                    await self._ready()
-                    result = await method(**given)
-            except ToolError as exc:  # what it has changed counts, too
+                try:
+                    with _in_words(method.__name__, given.get("file_path", "")):
+                        await self._ready()
+                        result = await method(**given)
+                except ToolError as exc:  # what it has changed counts, too
+                    failure, result = exc, str(exc)
                 if missing := await self._pull():
-                    raise ToolError(f"{exc}\n\n{missing}") from exc
-                raise
-            except BaseException:
-                await self._pull_unasked()
-                raise
-            else:
-                if missing := await self._pull():
-                    raise ToolError(f"{result}\n\n{missing}" if isinstance(result, str) else missing)
-                return result
+                    raise ToolError(f"{result}\n\n{missing}" if isinstance(result, str) else missing) from failure
             finally:
                 if self._is_over:  # meanwhile, and then this call may have started the container again
                     await self._sandbox.close()
+            if failure:
+                raise failure
+            return result
 
         return call
 
@@ -226,23 +223,19 @@ class SessionBox:
             failed += [f"{memory.root}: {names}"] if names else []
         return f"Not all changes in the memory could be kept, {'; '.join(failed)}." if failed else ""
 
-    async def _pull_unasked(self) -> None:
-        if missing := await self._pull():
-            _log.warning("%s", missing)
-
     async def _ready(self) -> None:
-        if self._is_over:
-            raise ToolError(f"The session's container has ended: a session may use it for {self._seconds:g} seconds.")
         if self._end is None:
             self._end = asyncio.get_running_loop().call_later(self._seconds, self._end_late)
         async with self._starting:
-            if not self._has_started:  # after a failure the next call tries again
+            if not (self._has_started or self._is_over):  # after a failure the next call tries again
                 await self._sandbox.start()
                 if self._files:
                     await self._sandbox.stage(list(self._files))
                 if self._sandbox.sync.skills:
                     await self._sandbox.run_command("ln -sfn /skills skills")
                 self._has_started = True
+        if self._is_over:  # also if it has ended while the container started
+            raise ToolError(f"The session's container has ended: a session may use it for {self._seconds:g} seconds.")
         for memory in self._memories:
             await memory.push(self._sandbox)
 

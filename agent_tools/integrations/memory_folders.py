@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import posixpath
 import re
 import secrets
-import threading
+from functools import partial
 from pathlib import Path
 
 from agent_tools import AsyncSandbox
 from agent_tools.engines.volumes import Volume
 from agent_tools.limits import KIB, MIB, Limits
 from agent_tools.machine.removal import remove_tree
-from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror
 from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
 from agent_tools.runtime.in_thread import in_thread
@@ -42,7 +42,7 @@ class MemoryFolder:
         """The volume by which the path that the model knows is one in the sandbox; None if it cannot be."""
         self._folder = str(root) if self.volume else f"{FOLDER}/{root.name}"
         self._mirror: Mirror | None = None  # of the container that the last call used
-        self._lock = threading.Lock()
+        self._lock = asyncio.Lock()
 
     def inside(self, path: str) -> str | None:
         """Return a path below the host's folder as the sandbox takes it; None for any other."""
@@ -51,30 +51,27 @@ class MemoryFolder:
 
     async def push(self, sandbox: AsyncSandbox) -> None:
         """Copy what is new on the host into the sandbox, and remove there what is gone. Errors as for `Mirror.push`."""
-        await in_thread(lambda: self._push(sandbox.sync._files()), lambda: None)
+        async with self._lock:
+            await in_thread(partial(self._push, sandbox), lambda: None)
 
     async def pull(self) -> str:
         """Copy what code has changed to the host. Result and errors as for `Mirror.pull`."""
-        return "" if self.is_read_only else await in_thread(self._pull, lambda: None)
+        async with self._lock:
+            return await in_thread(self._mirror.pull, lambda: None) if self._mirror and not self.is_read_only else ""
 
     def close(self) -> None:
         """Remove the sandbox's copies."""
         if self._copies:
             remove_tree(self._copies)
 
-    def _push(self, files: GuestFiles) -> None:
-        with self._lock:
-            if self._mirror is None or self._mirror.files is not files:
-                me = os.getuid(), os.getgid()
-                mirror = Mirror(self.root, me, LIMITS, files, self._folder, _is_vendors)
-                if self._mirror:
-                    mirror.succeed(self._mirror)
-                self._mirror = mirror
-            self._mirror.push()
-
-    def _pull(self) -> str:
-        with self._lock:
-            return self._mirror.pull() if self._mirror else ""
+    def _push(self, sandbox: AsyncSandbox) -> None:
+        files = sandbox.sync._files()
+        if self._mirror is None or self._mirror.files is not files:
+            mirror = Mirror(self.root, (os.getuid(), os.getgid()), LIMITS, files, self._folder, _is_vendors)
+            if self._mirror:
+                mirror.succeed(self._mirror)
+            self._mirror = mirror
+        self._mirror.push()
 
 
 def _is_vendors(name: str) -> bool:

@@ -319,7 +319,7 @@ class Working:
         self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(60)
         assert not self._thread.is_alive()
-        assert not self.worker._boxes
+        assert all(box._is_over for box in self.worker._boxes)
 
 
 @pytest.fixture
@@ -587,6 +587,78 @@ def test_a_call_that_outlives_its_session_leaves_no_container(tmp_path: Path) ->
     asyncio.run(main())
 
 
+def test_a_session_whose_time_ends_while_its_container_starts_runs_nothing(tmp_path: Path) -> None:
+    class Sandbox:
+        is_alive, sync = False, SimpleNamespace(skills=())
+
+        def __init__(self) -> None:
+            self.done, self.is_asked, self.may_go = list[str](), asyncio.Event(), asyncio.Event()
+
+        async def start(self) -> None:
+            self.is_asked.set()
+            await self.may_go.wait()
+            self.done.append("start")
+
+        async def close(self) -> None:
+            self.done.append("close")
+
+    async def main() -> None:
+        context: Any = SimpleNamespace(allowed_roots=[], read_only_roots=[], workdir=str(tmp_path))
+        box, sandbox = SessionBox(context, {}, [], 60.0), Sandbox()
+        box._sandbox = sandbox  # type: ignore[assignment]
+        calling = asyncio.ensure_future(box._called(box.glob)(pattern="*"))
+        await sandbox.is_asked.wait()
+        await box.close()
+        sandbox.may_go.set()
+        with pytest.raises(ToolError, match="may use it for 60 seconds"):
+            await calling
+        assert sandbox.done == ["close", "start", "close"]
+
+    asyncio.run(main())
+
+
+def test_what_a_cancelled_call_has_changed_in_a_memory_is_kept_at_the_end(tmp_path: Path) -> None:
+    class Sandbox:
+        is_alive, sync = True, SimpleNamespace(skills=())
+
+        def __init__(self) -> None:
+            self.done, self.is_asked = list[str](), asyncio.Event()
+
+        async def start(self) -> None:
+            pass
+
+        async def close(self) -> None:
+            self.done.append("close")
+
+        async def run_command(self, command: Any, **_: Any) -> None:
+            self.is_asked.set()
+            await asyncio.Event().wait()
+
+        def inside(self, path: str) -> None:
+            pass
+
+        async def push(self, _: Any) -> None:
+            self.done.append("push")
+
+        async def pull(self) -> str:
+            self.done.append("pull")
+            return ""
+
+    async def main() -> None:
+        context: Any = SimpleNamespace(allowed_roots=[], read_only_roots=[], workdir=str(tmp_path))
+        box, sandbox = SessionBox(context, {}, [], 60.0), Sandbox()
+        box._sandbox, box._memories = sandbox, [sandbox]  # type: ignore[assignment, list-item]
+        calling = asyncio.ensure_future(box._called(box.glob)(pattern="*"))
+        await sandbox.is_asked.wait()
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+        assert calling.cancelled()
+        await box.close()
+        assert sandbox.done == ["push", "pull", "close"]
+
+    asyncio.run(main())
+
+
 def test_a_session_that_cannot_be_made_leaves_no_folder(tmp_path: Path) -> None:
     def folders() -> set[Path]:
         own = Path(tempfile.gettempdir()).glob(f"agent-tools-{Owner.current().token}-*")
@@ -608,18 +680,20 @@ def test_a_container_that_cannot_be_removed_keeps_no_other(api: Api) -> None:
         def __init__(self, failure: Exception | None = None) -> None:
             self.failure = failure
 
-        async def close(self) -> None:
-            if self.failure:
-                working.worker._boxes.discard(self)
-                raise self.failure
-            for _ in range(10):
-                await asyncio.sleep(0)
-            working.worker._boxes.discard(self)
+        _is_over = False
 
+        async def close(self) -> None:
+            for _ in range(0 if self.failure else 10):
+                await asyncio.sleep(0)
+            self._is_over = True
+            if self.failure:
+                raise self.failure
+
+    boxes: Any = {Box(OSError("the engine is gone")), Box()}
     with Working(api) as working:
-        boxes: Any = {Box(OSError("the engine is gone")), Box()}
         working.worker._boxes |= boxes
     assert working._task.cancelled()
+    assert all(box._is_over for box in boxes)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -100,16 +100,12 @@ class CodexWire:
     async def end(self, session: CodexSession) -> None:
         """End a session with its processes."""
         if self._sessions.pop(session.id, None):
+            session.attach(None)
             await self.commands.close(session.place)
-            following = session.processes.following
-            for task in following:
-                task.cancel()
-            await asyncio.gather(*following, return_exceptions=True)
 
     async def close(self) -> None:
         """End all sessions."""
         for session in list(self._sessions.values()):
-            session.attach(None)
             await self.end(session)
         await self.commands.close()
 

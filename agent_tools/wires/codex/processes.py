@@ -7,12 +7,13 @@ import posixpath
 import signal as signals
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import Annotated, Any, Literal
 
+import anyio
 from pydantic import BaseModel, Field
 
 from agent_tools.bodies.base64_text import Base64
@@ -53,6 +54,7 @@ class Log:
     seq: int = 0
     exit_code: int | None = None
     failure: str | None = None
+    following: asyncio.Task[None] | None = None
     written: deque[str] = field(default_factory=lambda: deque(maxlen=WRITES))
     typing: asyncio.Lock = field(default_factory=asyncio.Lock)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -89,7 +91,6 @@ class SessionProcesses:
         self._begin = partial(resources.start, place, container, pace=AHEAD, max_output=2 * AHEAD)
         self._tell = tell
         self._logs: dict[str, Log] = {}
-        self.following: set[asyncio.Task[None]] = set()
 
     async def start(
         self,
@@ -118,9 +119,7 @@ class SessionProcesses:
             raise RpcError(FAILED, result.reason, kind=_SPAWN_FAILURES.get(result.exit_code, "spawnFailed"))
         self._logs[process_id] = log = Log(run, tty or pipe_stdin)
         self._forget()
-        task = asyncio.create_task(self._follow(process_id, log, run, "pty" if tty else "stdout"))
-        self.following.add(task)
-        task.add_done_callback(self.following.discard)
+        log.following = asyncio.create_task(self._follow(process_id, log, run, "pty" if tty else "stdout"))
         return {"processId": process_id, "sandboxType": "none"}
 
     async def read(
@@ -134,10 +133,9 @@ class SessionProcesses:
         if (log := self._logs.get(process_id)) is None:
             raise RpcError(INVALID_REQUEST, f"unknown process id {process_id}")
         after = after_seq or 0
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min((wait_ms or 0) / 1000, MAX_WAIT)):
-                while log.seq <= after and log.run:
-                    await log.changed.wait()
+        with anyio.move_on_after(min((wait_ms or 0) / 1000, MAX_WAIT)):
+            while log.seq <= after and log.run:
+                await log.changed.wait()
         new = [each for each in log.chunks if each["seq"] > after]
         sizes = accumulate(len(each["chunk"]) for each in new)
         given = [each for each, size in zip(new, sizes) if max_bytes is None or size <= max_bytes] or new[:1]
