@@ -149,7 +149,9 @@ def _import_ahead() -> None:
     with _noted(importers):
         with lazy_modules.stand_ins():
             from agent_tools.guest import startup as startup
+        from agent_tools.guest.checkpoints import hot_pages
         from agent_tools.guest.pid1 import supervisor as supervisor
+    hot_pages.MAX_SEARCHED = 0  # copying ahead costs each cell some milliseconds of a core, to make the next quicker
     of_the_shell = ("application", "completerlib", "inputtransformer2", "magics.packaging", "magics.script", "oinspect")
     for name in of_the_shell:
         importlib.import_module(f"IPython.core.{name}")
