@@ -33,6 +33,7 @@ from agent_tools.results.execution import Died, Restarted, Stream, TimedOut
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.skills import skill_folder
+from tests.ssh import PYTHONPATH
 
 pytestmark = pytest.mark.docker
 PATIENCE = 5.0  # seconds
@@ -420,7 +421,8 @@ def test_an_engine_reached_over_ssh_serves_and_is_left_clean(
     fake.write_text(SSH.format(python=sys.executable, path=path))
     fake.chmod(0o755)
     (work_dir / "in.txt").write_text("in")
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "DOCKER_HOST": "ssh://user@elsewhere"}
+    over_ssh = {"DOCKER_HOST": "ssh://user@elsewhere", "PYTHONPATH": PYTHONPATH}
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", **over_ssh}
     command = [sys.executable, "-c", SSH_USER.format(work_dir=str(work_dir))]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, env=environment, text=True, **pipes) as user:  # type: ignore[call-overload]
