@@ -13,16 +13,17 @@ from agent_tools.limits import MIB
 MOST_OPEN_FILES = 65_536
 
 
-def _limit(facts: ContainerFacts, name: str, setting: float) -> tuple[float, str]:
-    """Return the cgroup's limit, where the host shows it, else the setting; infinity without a limit."""
-    if name in facts.limits:
-        return facts.limits[name], "in force"
-    return setting if setting > 0 else math.inf, "set"
+def _limit(name: str, show: Callable[[float], str]) -> Callable[[ContainerFacts], Judgement]:
+    """Return the check of a limit: the cgroup's, where the host shows it, else the one in the settings."""
 
+    def judge(facts: ContainerFacts) -> Judgement:
+        setting = getattr(facts.settings, name)  # 0 or less without a limit
+        limit, how = setting if setting > 0 else math.inf, "set"
+        if name in facts.limits:
+            limit, how = facts.limits[name], "in force"
+        return math.isfinite(limit), f"{show(limit)} {how}" if math.isfinite(limit) else "unlimited"
 
-def _memory(facts: ContainerFacts) -> Judgement:
-    limit, how = _limit(facts, "memory", facts.settings.memory)
-    return math.isfinite(limit), f"{limit / MIB:.0f} MiB {how}" if math.isfinite(limit) else "unlimited"
+    return judge
 
 
 def _swap(facts: ContainerFacts) -> Judgement:
@@ -37,16 +38,6 @@ def _tcp(facts: ContainerFacts) -> Judgement:
         return None, UNSEEN
     limit = facts.limits["tcp"]
     return math.isfinite(limit), f"{limit / MIB:.0f} MiB in force" if math.isfinite(limit) else "unlimited"
-
-
-def _cpu(facts: ContainerFacts) -> Judgement:
-    limit, how = _limit(facts, "cpu", facts.settings.cpu)
-    return math.isfinite(limit), f"{limit / 100_000:g} cores {how}" if math.isfinite(limit) else "unlimited"
-
-
-def _pids(facts: ContainerFacts) -> Judgement:
-    limit, how = _limit(facts, "pids", facts.settings.pids)
-    return math.isfinite(limit), f"{limit:.0f} {how}" if math.isfinite(limit) else "unlimited"
 
 
 def _log(facts: ContainerFacts) -> Judgement:
@@ -95,13 +86,13 @@ def _rlimit(name: str, most: float) -> Callable[[ContainerFacts], Judgement]:
 
 
 LIMIT_RULES = (
-    Rule(LIMITS, "memory", _memory),
+    Rule(LIMITS, "memory", _limit("memory", lambda limit: f"{limit / MIB:.0f} MiB")),
     Rule(LIMITS, "swap beyond it", _swap),
     Rule(
         LIMITS, "TCP buffers", _tcp, needs_root="On cgroup v1 only root can limit them. Use cgroup v2, or run as root."
     ),
-    Rule(LIMITS, "CPU", _cpu),
-    Rule(LIMITS, "processes", _pids),
+    Rule(LIMITS, "CPU", _limit("cpu", lambda limit: f"{limit / 100_000:g} cores")),
+    Rule(LIMITS, "processes", _limit("pids", lambda limit: f"{limit:.0f}")),
     Rule(LIMITS, "memory-backed folders", _memory_files),
     Rule(LIMITS, "empty files in memory", _empty_files, needs_docker="Podman cannot limit them: memory alone does."),
     Rule(LIMITS, "open files", _rlimit("Max open files", MOST_OPEN_FILES)),
