@@ -129,10 +129,3 @@ class OneKernelSpec(stock.KernelSpecManager):  # type: ignore[misc,unused-ignore
         if kernel_name not in NAMES:
             raise stock.NoSuchKernel(kernel_name)
         return stock.KernelSpec(resource_dir=NO_RESOURCES, **self.spec.content())
-
-    def get_all_specs(self) -> dict[str, Any]:
-        """Return the spec under each of its names."""
-        return {
-            name: {"resource_dir": path, "spec": self.get_kernel_spec(name).to_dict()}
-            for name, path in self.find_kernel_specs().items()
-        }
