@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from agent_tools.conformance.facts import read_text
 from agent_tools.engines.docker.engine_info import EngineInfo
 from agent_tools.engines.docker.podman_form import EngineName
 from agent_tools.engines.oci_runtime import INSTALL_GVISOR, kind_of
+from agent_tools.machine.machine import read_text
 
 OLDEST_ENGINE: Mapping[EngineName, tuple[int, int]] = {"Docker": (20, 10), "Podman": (4, 3)}
 WELL_PATCHED_ENGINE: Mapping[EngineName, tuple[int, int]] = {"Docker": (25, 0), "Podman": (5, 0)}

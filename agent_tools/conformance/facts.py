@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_tools.conformance.container_settings import ContainerSettings
+from agent_tools.machine.machine import read_text
 
 PROC = Path("/proc")
 MUST_BE_MASKED = frozenset({"/proc/kcore", "/proc/keys", "/proc/timer_list"})
@@ -129,11 +130,3 @@ def _amount(word: str) -> float:
         return math.inf
     amount = int(word)
     return math.inf if amount >= _UNLIMITED_V1 else amount
-
-
-def read_text(path: Path) -> str:
-    """Return a file of /proc, /sys or /run as text; '' if it cannot be read."""
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -23,7 +23,7 @@ def machine_id() -> str:
     """Return an id of this boot of this machine and of the PID namespace; '' if it is not known."""
     if not IS_LINUX:
         return _asked("sysctl", "-n", "kern.bootsessionuuid")
-    boot_id = _read("/proc/sys/kernel/random/boot_id").strip()
+    boot_id = read_text("/proc/sys/kernel/random/boot_id").strip()
     with contextlib.suppress(OSError):
         return f"{boot_id}/{os.readlink('/proc/self/ns/pid')}"
     return boot_id
@@ -33,19 +33,19 @@ def start_time(pid: int) -> int | None:
     """Return the start of a process: clock ticks since boot, or seconds since the epoch. None if there is none."""
     if not IS_LINUX:
         return _time_of(_asked("ps", "-o", "lstart=", "-p", str(pid)))
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the start is field 22
+    fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the start is field 22
     return int(fields[19]) if len(fields) > 19 else None
 
 
 def is_zombie(pid: int) -> bool:
     """Return whether a process is a zombie with all its threads: it holds no resources and waits for its parent."""
-    state = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1]
+    state = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1]
     return state == ["Z"] and len(list(Path(f"/proc/{pid}/task").glob("*"))) <= 1
 
 
 def available_memory() -> int | None:
     """Return the bytes of memory that programs can still allocate without swapping; None if not known."""
-    for line in _read("/proc/meminfo").splitlines():
+    for line in read_text("/proc/meminfo").splitlines():
         name, _, size = line.partition(":")
         if name == "MemAvailable":
             return int(size.split()[0]) * 1024
@@ -95,7 +95,8 @@ def _asked(*command: str) -> str:
     return ""
 
 
-def _read(path: str) -> str:
+def read_text(path: str | Path) -> str:
+    """Return a file of /proc, /sys or /run as text; '' if it cannot be read."""
     try:
         return Path(path).read_text(errors="replace")
     except OSError:
