@@ -40,7 +40,7 @@ from agent_tools.containers.rows import Before, Rows
 from agent_tools.containers.sandbox_queue import SandboxQueue
 from agent_tools.containers.sandbox_slots import Slots
 from agent_tools.containers.shares import Shares
-from agent_tools.containers.spec import ContainerSpec, audit_log, check_memory, interpreter_cfg, usual_cfg
+from agent_tools.containers.spec import ContainerSpec, audit_log, check_memory, sandbox_cfg, usual_cfg
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import Limits
@@ -49,7 +49,7 @@ from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.sandbox.audit import AuditLog, AuditUnavailable, RunEnd
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.tool_sandbox import ToolSandbox
 
 if TYPE_CHECKING:
     from agent_tools.runtime.runtime import Runtime
@@ -59,7 +59,7 @@ CHECK_SECONDS = 0.5  # seconds between two checks for a free slot
 
 
 class Containers(Generic[Config]):
-    """Makes, finds, expires and deletes containers, and hands out their interpreters. Thread-safe.
+    """Makes, finds, expires and deletes containers, and hands out their sandboxes. Thread-safe.
 
     Attributes:
         name_of: returns the name of an owner's key or group, for the audit log.
@@ -309,8 +309,8 @@ class Containers(Generic[Config]):
     @contextmanager
     def acquire(
         self, id_: str, timeout: float = 0.0, *, has_ticket: bool = False
-    ) -> Iterator[tuple[CodeInterpreter, Future[str]]]:
-        """Acquire a container's interpreter, so that its sandbox stays; wait `timeout` seconds for a slot.
+    ) -> Iterator[tuple[ToolSandbox, Future[str]]]:
+        """Acquire a container's sandbox, which stays meanwhile; wait `timeout` seconds for a slot.
 
         Use it once the future is done: then its variables are loaded. The future's result is a note for the model, or
         ''. `has_ticket`: the caller entered `queue` before.
@@ -324,7 +324,7 @@ class Containers(Generic[Config]):
         with nullcontext() if has_ticket else self.queue.slot(self._owner(id_), id_, timeout):
             live = self._live(id_, timeout)
             try:
-                yield live.interpreter, live.woken
+                yield live.sandbox, live.woken
             finally:
                 self.slots.release(id_, live)
                 with suppress(RowsAway, OSError):  # the next use records it
@@ -344,7 +344,7 @@ class Containers(Generic[Config]):
         """
         live = self.slots.acquire_if_running(id_)
         try:
-            yield live.interpreter.as_sandbox if live else None
+            yield live.sandbox if live else None
         finally:
             if live:
                 self.slots.release(id_, live, is_use=False)
@@ -357,16 +357,16 @@ class Containers(Generic[Config]):
         """
         if live := self.slots.acquire_if_running(id_):
             try:
-                yield live.interpreter.as_sandbox, ""
+                yield live.sandbox, ""
             finally:
                 self.slots.release(id_, live)
                 with suppress(RowsAway, OSError):
                     self.measure(id_)
             return
-        with self.acquire(id_, timeout) as (interpreter, woken):
+        with self.acquire(id_, timeout) as (sandbox, woken):
             note = woken.result()
-            interpreter.as_sandbox.start()
-            yield interpreter.as_sandbox, note
+            sandbox.start()
+            yield sandbox, note
 
     @contextmanager
     def pin(self, id_: str, rank: int, begin: Callable[[Sandbox], Begun], timeout: float = 0.0) -> Iterator[Begun]:
@@ -403,21 +403,21 @@ class Containers(Generic[Config]):
             if id_ not in self.slots.generations():
                 self.sandbox_gone(id_)
             raise KeyRevoked
-        return TakenSandbox(partial(self._interpreter, row), row.generation, row.has_run) if row else None
+        return TakenSandbox(partial(self._sandbox, row), row.generation, row.has_run) if row else None
 
     def _fill_pool(self) -> None:
         with suppress(AgentToolsError):  # the first container that needs the missing part reports it
-            CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).as_sandbox.prepare_pool()
+            ToolSandbox(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).prepare_pool()
 
-    def _interpreter(self, row: ContainerRecord) -> CodeInterpreter:
+    def _sandbox(self, row: ContainerRecord) -> ToolSandbox:
         room, volumes, names = (
             self.shares.containers_room(row.owner),
             self.volumes_of(row.owner),
             self._names(row.owner),
         )
-        cfg = interpreter_cfg(self.config, row, self.folder(row.id), room, volumes, **names)
+        cfg = sandbox_cfg(self.config, row, self.folder(row.id), room, volumes, **names)
         cfg["audit"] = replace(cfg.get("audit", AuditLog()), ended=partial(self.ended, row, names))
-        return CodeInterpreter(cfg, runtime=self.runtime)
+        return ToolSandbox(cfg, runtime=self.runtime)
 
     def stop(self, owners: Collection[str]) -> None:
         """End all code in the containers of these owners; files stay until they expire."""
@@ -467,10 +467,10 @@ class Containers(Generic[Config]):
         self.slots.close()
         self.runtime.close_pools()
 
-    def tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
-        """Close an interpreter whose container ended while it ran or started: its sandbox may have started again.
+    def tidy(self, id_: str, sandbox: ToolSandbox) -> None:
+        """Close a sandbox whose container ended while it ran or started: it may have started again.
 
         If the container has ended, that start made its folder again, which is removed.
         """
         with suppress(RowsAway):  # the next sweep finds the folder
-            self.endings.clear(id_, interpreter.close)
+            self.endings.clear(id_, sandbox.close)

@@ -17,7 +17,7 @@ from agent_tools.containers.config import ContainersConfig
 from agent_tools.errors import AgentToolsError
 from agent_tools.results.variables import VariablesReport
 from agent_tools.text import neutralise
-from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.tool_sandbox import ToolSandbox
 
 Kind = Literal["parked", "saved"]
 MAX_NAMED = 20  # missing variables that the note for the model names
@@ -36,13 +36,13 @@ class KeptVariables:
         self._folder = config.data_dir / "variables"
         self._config = config
 
-    def keep(self, id_: str, interpreter: CodeInterpreter, kind: Kind) -> bool:
+    def keep(self, id_: str, sandbox: ToolSandbox, kind: Kind) -> bool:
         """Save the variables of a container that has a sandbox; return whether they could be saved."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         unfinished = self._unfinished(id_, kind)
         try:
             with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                interpreter.as_sandbox.save_to(file, files=False)
+                sandbox.save_to(file, files=False)
             unfinished.replace(self._path(id_, kind))
         except (AgentToolsError, OSError) as exc:
             _log.warning("the variables of a container were not saved: %s", type(exc).__name__)
@@ -52,12 +52,12 @@ class KeptVariables:
             self._path(id_, "saved").unlink(missing_ok=True)
         return True
 
-    def bring_back(self, id_: str, interpreter: CodeInterpreter) -> str:
+    def bring_back(self, id_: str, sandbox: ToolSandbox) -> str:
         """Load the saved variables of a container into its new sandbox; return a note for the model."""
         for kind in ("parked", "saved"):
             path = self._path(id_, kind)
             if path.exists():
-                return self._loaded(id_, interpreter, path, kind)
+                return self._loaded(id_, sandbox, path, kind)
         return PARKED
 
     def size(self, id_: str) -> int:
@@ -73,12 +73,12 @@ class KeptVariables:
         for path in self._files(id_):
             path.unlink(missing_ok=True)
 
-    def _loaded(self, id_: str, interpreter: CodeInterpreter, path: Path, kind: Kind) -> str:
+    def _loaded(self, id_: str, sandbox: ToolSandbox, path: Path, kind: Kind) -> str:
         try:
             age = time.time() - path.stat().st_mtime
-            interpreter.run("")  # this first copies the files to a sandbox on another machine
+            sandbox.run_code("")  # this first copies the files to a sandbox on another machine
             with open(path, "rb") as file:
-                report = interpreter.as_sandbox.load(file)
+                report = sandbox.load(file)
         except (AgentToolsError, OSError) as exc:
             _log.warning("the variables of a container were not loaded: %s", type(exc).__name__)
             with contextlib.suppress(OSError):  # they are not the latest any more

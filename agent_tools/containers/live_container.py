@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.tool_sandbox import ToolSandbox
 
 
 class FirstResultFuture(Future[str]):
@@ -39,7 +39,7 @@ class LiveContainer:
         woken: a future that is done once it may be used, with the note for the model.
     """
 
-    interpreter: CodeInterpreter
+    sandbox: ToolSandbox
     generation: int = 0
     holders: int = 0
     pins: list[int] = field(default_factory=list)
@@ -57,8 +57,8 @@ class LiveContainer:
 
 @dataclass(frozen=True)
 class TakenSandbox:
-    """A container whose lease was acquired: a factory of its interpreter, and whether code has run in it before."""
+    """A container whose lease was acquired: a factory of its sandbox, and whether code has run in it before."""
 
-    make: Callable[[], CodeInterpreter]
+    make: Callable[[], ToolSandbox]
     generation: int
     has_run: bool

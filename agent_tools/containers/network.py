@@ -34,7 +34,7 @@ def check_network(domains: Sequence[str], config: ContainersConfig) -> str:
 
 
 def network_cfg(network: str, config: ContainersConfig) -> dict[str, Any]:
-    """Return the options of an interpreter for a row's network."""
+    """Return the options of a sandbox for a row's network."""
     if not network:
         return {}
     return {"network": {"allow": network.split(), "private": list(config.private_networks)}}

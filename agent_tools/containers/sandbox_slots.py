@@ -28,7 +28,7 @@ from agent_tools.containers.kept_variables import KeptVariables
 from agent_tools.containers.live_container import LiveContainer, TakenSandbox
 from agent_tools.containers.slot_limits import SlotLimits
 from agent_tools.errors import AgentToolsError
-from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.tool_sandbox import ToolSandbox
 
 
 class SlotOwner(Protocol):
@@ -42,8 +42,8 @@ class SlotOwner(Protocol):
     def was_parked(self, id_: str) -> None:
         """Count the saved variables of a container."""
 
-    def tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
-        """Close the interpreter of a container that had lost its slot while it was in use."""
+    def tidy(self, id_: str, sandbox: ToolSandbox) -> None:
+        """Close the sandbox of a container that had lost its slot while it was in use."""
 
 
 class Slots:
@@ -95,7 +95,7 @@ class Slots:
         """Acquire a container that has a sandbox now; None if it has none."""
         with self._change:
             live = self._live.get(id_)
-            if live is None or id_ in self._locks or not live.woken.done() or not live.interpreter.sandbox:
+            if live is None or id_ in self._locks or not live.woken.done() or not live.sandbox.container:
                 return None
             live.holders += 1
             return live
@@ -160,20 +160,20 @@ class Slots:
         with self._change:
             live.pins.remove(rank)
 
-    def start(self, id_: str, interpreter: CodeInterpreter) -> Future[None] | None:
-        """Start the sandbox of an acquired interpreter, in a thread; None if it was closed before.
+    def start(self, id_: str, sandbox: ToolSandbox) -> Future[None] | None:
+        """Start an acquired sandbox, in a thread; None if it was closed before.
 
         A failure is not raised here: it occurs again at the run, which raises it.
         """
         with self._change:
             live = self._live.get(id_)
-        if live is None or live.interpreter is not interpreter:  # it was closed before it could be started
+        if live is None or live.sandbox is not sandbox:  # it was closed before it could be started
             return None
 
         def started() -> None:
             wait([live.woken])
             with suppress(AgentToolsError):
-                interpreter.start()
+                sandbox.start()
             self._tidy_if_over(id_, live)
 
         return self.soon(started)
@@ -194,7 +194,7 @@ class Slots:
         with self._change:
             is_over = self._live.get(id_) is not live and not live.holders and not live.is_parked
         if is_over:
-            self._owner.tidy(id_, live.interpreter)
+            self._owner.tidy(id_, live.sandbox)
 
     def is_in_use(self, id_: str) -> bool:
         """Return whether a container is in use, or being taken, parked or ended."""
@@ -222,7 +222,7 @@ class Slots:
             with self._change:
                 live = self._live.pop(id_, None)
         if live:
-            live.interpreter.close()
+            live.sandbox.close()
         return True
 
     def drop(self, id_: str, generation: int) -> None:
@@ -239,7 +239,7 @@ class Slots:
             self._live.pop(id_, None)
         try:
             if live:
-                live.interpreter.close()
+                live.sandbox.close()
         finally:
             self._owner.sandbox_gone(id_)
             self._locks.end(id_)
@@ -247,7 +247,7 @@ class Slots:
     def running(self) -> Mapping[str, bool]:
         """Return the containers that have a sandbox, each with True while it is in use."""
         with self._change:
-            return {id_: live.holders > 0 for id_, live in self._live.items() if live.interpreter.sandbox}
+            return {id_: live.holders > 0 for id_, live in self._live.items() if live.sandbox.container}
 
     def save_due(self) -> int:
         """Save the variables of containers last saved `save_every` seconds ago; return the number of failures."""
@@ -282,7 +282,7 @@ class Slots:
         _, late = wait(parks, self._config.park_timeout)
         with ThreadPoolExecutor(len(late) or 1, "gateway-stop") as closing:
             for each in late:  # this ends its saving, since its variables are gone
-                closing.submit(parks[each].interpreter.close)
+                closing.submit(parks[each].sandbox.close)
         self._threads.shutdown()
 
     def _victims(self, coming: int) -> list[tuple[str, LiveContainer]]:
@@ -318,12 +318,12 @@ class Slots:
         note = ""
         try:
             if stale:
-                stale.interpreter.close()
+                stale.sandbox.close()
             with ExitStack() as parks:  # each is parked, even if another fails
                 for victim in victims:
                     parks.callback(self._park, *victim)
             if has_run:
-                note = self._variables.bring_back(id_, live.interpreter)
+                note = self._variables.bring_back(id_, live.sandbox)
         finally:
             live.woken.set_result(note)
             self._tidy_if_over(id_, live)
@@ -332,11 +332,11 @@ class Slots:
         """Save the variables of a container, and close its sandbox."""
         wait([live.woken])  # a save would start it again
         try:
-            if self._config.keep_variables and not live.holders and live.interpreter.sandbox:
-                self._variables.keep(id_, live.interpreter, "parked")
+            if self._config.keep_variables and not live.holders and live.sandbox.container:
+                self._variables.keep(id_, live.sandbox, "parked")
         finally:
             try:
-                live.interpreter.close()
+                live.sandbox.close()
             finally:  # else all that wait for the container wait for ever
                 self._owner.sandbox_gone(id_)
                 self._locks.end(id_)
@@ -345,10 +345,10 @@ class Slots:
 
     def _saved(self, id_: str, live: LiveContainer, now: float) -> bool:
         """Save the variables of a container if they may have changed, and no code runs; return False if that failed."""
-        interpreter = live.interpreter
+        sandbox = live.sandbox
         has_changed = live.holders or live.has_changed
-        if not has_changed or not live.woken.done() or not interpreter.sandbox or interpreter.as_sandbox.is_busy:
+        if not has_changed or not live.woken.done() or not sandbox.container or sandbox.is_busy:
             return True
         live.has_changed = False
         live.saved_at = now
-        return self._variables.keep(id_, interpreter, "saved")
+        return self._variables.keep(id_, sandbox, "saved")

@@ -1,4 +1,4 @@
-"""The description of a container to be made, and of the interpreter that runs in one."""
+"""The description of a container to be made, and of its sandbox."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_memory(memory: str | None, config: ContainersConfig) -> str:
 
 
 def usual_cfg(config: ContainersConfig, work_dir: Path) -> dict[str, Any]:
-    """Return the `cfg` of an interpreter with the usual memory and no network, for which sandboxes are kept ready."""
+    """Return the `cfg` of a sandbox with the usual memory and no network, for which sandboxes are kept ready."""
     return {
         "work_dir": str(work_dir),
         "memory": MEMORY_TIERS[config.memory],
@@ -83,7 +83,7 @@ def pool_cfg(config: ContainersConfig) -> dict[str, Any]:
     return {"pool": config.pool, "preload": list(config.preload)} if config.pool else {}
 
 
-def interpreter_cfg(
+def sandbox_cfg(
     config: ContainersConfig,
     container: ContainerRecord,
     work_dir: Path,
@@ -91,7 +91,7 @@ def interpreter_cfg(
     volumes: tuple[Volume, ...] = (),
     **names: str,
 ) -> dict[str, Any]:
-    """Return the `cfg` of a container's interpreter.
+    """Return the `cfg` of a container's sandbox.
 
     `room` is how many bytes all containers of its owner may add; `volumes` are those that the owner may use; `names`
     are those of the owner in the audit log.

@@ -48,8 +48,8 @@ class ActivityPlace:
         """
         self.prepare(told)
         self.handles.ensure(self.owner, self.container)
-        with self.containers.acquire(self.container, SLOT_TIMEOUT) as (interpreter, woken):
-            sandbox, note = interpreter.as_sandbox, woken.result()
+        with self.containers.acquire(self.container, SLOT_TIMEOUT) as (sandbox, woken):
+            note = woken.result()
             if sandbox.container is None:
                 told("starting the container")
                 sandbox.start()

@@ -27,8 +27,8 @@ from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.skills.skill import with_catalogue, without_catalogue
 from agent_tools.tools.base import BaseToolWithFileAccess, Config, Params, file_errors, tool_errors
 from agent_tools.tools.code_tool import CodeTool
-from agent_tools.tools.markdown import markdown
 from agent_tools.tools.registry import register_tool
+from agent_tools.tools.tool_sandbox import ToolSandbox
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -108,7 +108,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         super().__init__(given)
         self.work_dir = str(self.cfg.get("work_dir") or settings.code_interpreter_work_dir())
         self._shares_default = not self.cfg.get("work_dir") and not settings.is_work_dir_named()
-        self._sandbox = _ToolSandbox({**self.cfg, "work_dir": self._work_dir}, runtime=owner)
+        self._sandbox = ToolSandbox({**self.cfg, "work_dir": self._work_dir}, runtime=owner)
         self.options = self._sandbox.options
         self.instance_id = self._sandbox.id
         if self.options.describe:
@@ -183,7 +183,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
 
     def markdown(self, execution: Execution) -> str:
         """Return the answer of `call` for an execution of this tool."""
-        return markdown(execution, self._url)
+        return self._sandbox.markdown(execution)
 
     async def arun(self, params: Params, files: Sequence[str] | None = None, timeout: float | None = None) -> Execution:
         """`run` for asyncio and trio. Cancelling it interrupts the code and then waits for its end; variables stay."""
@@ -217,7 +217,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
 
     def save_pictures(self, pictures: Sequence[Picture]) -> tuple[Picture, ...]:
         """Save pictures under new names and return them with their paths; a refused picture has the path ''."""
-        return tuple(replace(picture, path=self._saved(picture)) for picture in pictures)
+        return self._sandbox.save_pictures(pictures)
 
     def start(self) -> None:
         """Start the sandbox now; otherwise the first run does.
@@ -347,20 +347,9 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
             for file in staged if needs_files else ():
                 if file.name is None:
                     raise FileRejected(f"{file.source!r} cannot be had: {file.error}.{what_is_there(file.source)}")
-            with closing(self._sandbox.stream(reading, timeout, cancelled)) as outputs:
+            with closing(self._sandbox.stream_saved(reading, timeout, cancelled)) as outputs:
                 execution = yield from outputs
-            saved = self.save_pictures(execution.pictures)
-            return replace(execution, files=staged, saved=saved) if staged or saved else execution
-
-    def _saved(self, picture: Picture) -> str:
-        try:
-            return self._sandbox.workspace.save_picture(picture.data, picture.suffix, self.options.figures_dir)
-        except FileRejected:
-            return ""
-
-    def _url(self, path: str) -> str:
-        base = self.options.static_url or settings.static_url()
-        return f"{base.rstrip('/')}/{Path(path).name}" if base else path
+            return replace(execution, files=staged) if staged else execution
 
 
 def _warn_of_others(tool: CodeInterpreter) -> None:
@@ -392,9 +381,3 @@ def files_of(files: object) -> list[str]:
         if not isinstance(file, (str, Path)):
             raise InvalidParams(f"files has {file!r:.80}, which is not a path or a URL.")
     return [str(file) for file in files]
-
-
-class _ToolSandbox(Sandbox):
-    """The sandbox of a tool, whose functions are all known when it starts."""
-
-    takes_functions = False

@@ -306,9 +306,9 @@ class CodeRun:
         kernel_of: Callable[[Sandbox], Sandbox] = lambda sandbox: sandbox,
     ) -> tuple[Execution, str]:
         """Run code in a container; return the execution and the note on variables that came back, or ''. Blocking."""
-        with containers.acquire(container, SLOT_TIMEOUT) as (interpreter, woken):
+        with containers.acquire(container, SLOT_TIMEOUT) as (sandbox, woken):
             note = woken.result()
-            kernel = self.of(kernel_of(interpreter.as_sandbox))
+            kernel = self.of(kernel_of(sandbox))
             return kernel.run_code(code, timeout=seconds, cancelled=self.event), note
 
     def cancel(self) -> None:

@@ -91,9 +91,9 @@ class _Wire:
 
     def _alone(self, owner: str, made: list[str], work: Callable[[Sandbox, str], T]) -> T:
         made.append(self.containers.create(owner, ContainerSpec("script", origin="script")).id)
-        with self.containers.acquire(made[0], SLOT_TIMEOUT, has_ticket=True) as (interpreter, woken):
+        with self.containers.acquire(made[0], SLOT_TIMEOUT, has_ticket=True) as (sandbox, woken):
             woken.result()
-            return work(interpreter.as_sandbox, "")
+            return work(sandbox, "")
 
     def _in_shared(self, owner: str, name: str, work: Callable[[Sandbox, str], T]) -> T:
         spec = ContainerSpec(name, origin=f"{NAMED}scripts")

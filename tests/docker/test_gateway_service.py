@@ -41,7 +41,7 @@ def test_an_idle_sandbox_stands_still_until_its_next_call(new_gateway: NewGatewa
     gateway = new_gateway({"m": obey}, docker_runtime, idle_stop=1.0)
     id_ = gateway.client().containers.create(name="c").id
     run(gateway, id_, TICKS)
-    session = gateway.services.containers.slots._live[id_].interpreter.as_sandbox._opening.session()
+    session = gateway.services.containers.slots._live[id_].sandbox._opening.session()
     until(lambda: session.recovery.sandbox._idle.is_stopped)
     threading.Event().wait(2.0)
     assert run(gateway, id_, LONGEST_GAP) == "True\n"

@@ -13,7 +13,7 @@ from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.skills.skill import Skill
 from agent_tools.tools.base import tool_errors
-from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.tool_sandbox import ToolSandbox
 
 
 class ContainerLease:
@@ -47,7 +47,7 @@ class ContainerLease:
         self._has_functions = False
         self._make = make
         self._stack = ExitStack()
-        self._interpreter: CodeInterpreter | None = None
+        self._sandbox: ToolSandbox | None = None
         self._woken: Future[str] | None = None
         self._starting: Future[None] | None = None
         self._wait_ended: Future[None] = Future()
@@ -58,18 +58,18 @@ class ContainerLease:
         return self._make is None
 
     @property
-    def used_interpreter(self) -> CodeInterpreter | None:
-        """The interpreter, if a call has needed it."""
-        return self._interpreter
+    def used_sandbox(self) -> ToolSandbox | None:
+        """The sandbox, if a call has needed it."""
+        return self._sandbox
 
-    def interpreter(self) -> CodeInterpreter:
-        """Return the container's interpreter, with its variables restored; it stays until `close`.
+    def sandbox(self) -> ToolSandbox:
+        """Return the container's sandbox, with its variables restored; it stays until `close`.
 
         Raises:
             ContainersError: the container cannot be made, or is over; or every sandbox is in use.
             ToolServiceError: `stop_waiting` was called before it was ready.
         """
-        interpreter = self._take()
+        sandbox = self._take()
         self.warm_up()
         ready: Future[Any] | None = self._starting or self._woken
         if ready:
@@ -81,17 +81,17 @@ class ContainerLease:
             self._woken = None
         if self.functions and not self._has_functions:
             with tool_errors():
-                interpreter.as_sandbox.put_functions(self.functions)
+                sandbox.put_functions(self.functions)
             self._has_functions = True
-        return interpreter
+        return sandbox
 
-    def _take(self) -> CodeInterpreter:
-        """Take the interpreter, which may not be ready yet."""
-        if self._interpreter is None:
+    def _take(self) -> ToolSandbox:
+        """Take the sandbox, which may not be ready yet."""
+        if self._sandbox is None:
             self.ensure()
             acquired = self.containers.acquire(self.container_id, has_ticket=True)
-            self._interpreter, self._woken = self._stack.enter_context(acquired)
-        return self._interpreter
+            self._sandbox, self._woken = self._stack.enter_context(acquired)
+        return self._sandbox
 
     def ensure(self) -> None:
         """Make the container now, if it does not exist."""
@@ -102,9 +102,9 @@ class ContainerLease:
     def warm_up(self) -> None:
         """Start the sandbox while the model still writes. A failure comes again at the call, which reports it."""
         with suppress(AgentToolsError):
-            interpreter = self._take()
-            if interpreter.sandbox is None and self._starting is None:
-                self._starting = self.containers.slots.start(self.container_id, interpreter)
+            sandbox = self._take()
+            if sandbox.container is None and self._starting is None:
+                self._starting = self.containers.slots.start(self.container_id, sandbox)
 
     def stop_waiting(self) -> None:
         """End the wait for a starting sandbox; the start continues for the container's next use. For any thread."""
@@ -118,8 +118,8 @@ class ContainerLease:
 
     def close(self) -> None:
         """Release the container."""
-        if self._interpreter and self._has_functions:
+        if self._sandbox and self._has_functions:
             with suppress(AgentToolsError):  # the functions that are left call nothing: their servers have ended, too
-                self._interpreter.as_sandbox.put_functions(Toolset(style="sync"))
-        self._interpreter = None
+                self._sandbox.put_functions(Toolset(style="sync"))
+        self._sandbox = None
         self._stack.close()

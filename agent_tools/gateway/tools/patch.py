@@ -103,10 +103,10 @@ class ContainerPatch(BaseTool):
             ToolServiceError: it could not be made; nothing was changed then.
         """
         call = read_patch_call(params)
-        interpreter = self.lease.interpreter()
+        sandbox = self.lease.sandbox()
         with tool_errors():
-            notes = [*(f"note: {note}" for note in call.notes), carry_files(self.lease, interpreter)]
-            notes += [_applied(interpreter.as_sandbox, call), carry_files(self.lease, interpreter)]
+            notes = [*(f"note: {note}" for note in call.notes), carry_files(self.lease, sandbox)]
+            notes += [_applied(sandbox, call), carry_files(self.lease, sandbox)]
         return self.lease.take_note() + "\n\n".join(filter(None, notes))
 
 

@@ -15,8 +15,8 @@ from agent_tools.gateway.tools.tool import described
 from agent_tools.results.execution import finished
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import Params, tool_errors
-from agent_tools.tools.code_interpreter import CodeInterpreter
 from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandTool
+from agent_tools.tools.tool_sandbox import ToolSandbox
 
 MAX_OUTPUT = 40_000  # characters of what one command prints: the first and the last half
 _DESCRIPTION = (
@@ -50,23 +50,23 @@ class ContainerShell(CommandTool):
         """Run the commands of a call in parallel, yield their output, and return the answer for the model."""
         call = read_shell_call(params)
         together = self._together(call)
-        interpreter = self.lease.interpreter()
+        sandbox = self.lease.sandbox()
         self._cancelled = mine = threading.Event()
         if cancelled.is_set():
             mine.set()
         with tool_errors():
-            notes = [*(f"note: {note}" for note in call.notes), carry_files(self.lease, interpreter)]
-            with closing(run_parallel(interpreter.as_sandbox, together, mine)) as news:
+            notes = [*(f"note: {note}" for note in call.notes), carry_files(self.lease, sandbox)]
+            with closing(run_parallel(sandbox, together, mine)) as news:
                 ends = yield from news
-            notes += [commands_text(ends), carry_files(self.lease, interpreter)]
+            notes += [commands_text(ends), carry_files(self.lease, sandbox)]
         return self.lease.take_note() + "\n\n".join(filter(None, notes))
 
     def cancel(self) -> None:
         """End the running call."""
         if self._cancelled is not None:
             self._cancelled.set()
-        if (interpreter := self.lease.used_interpreter) and self._cancelled is not None:
-            interpreter.as_sandbox.cancel(self._cancelled)
+        if (sandbox := self.lease.used_sandbox) and self._cancelled is not None:
+            sandbox.cancel(self._cancelled)
 
     def _together(self, call: ShellCall) -> ParallelCommands:
         seconds = self._config.timeout if call.timeout_ms is None else call.timeout_ms / 1000
@@ -74,14 +74,14 @@ class ContainerShell(CommandTool):
         return ParallelCommands(call.commands, min(seconds, self._config.max_shell_timeout), characters)
 
 
-def carry_files(lease: ContainerLease, interpreter: CodeInterpreter) -> str:
+def carry_files(lease: ContainerLease, sandbox: ToolSandbox) -> str:
     """Copy files to and from a sandbox on another machine, as every run of code does.
 
     Return a sentence on files that could not be copied, '' as a rule.
     """
     if lease.containers.runtime.guest(lease.containers.folder(lease.container_id)).shares_files:
         return ""
-    return interpreter.markdown(interpreter.run(""))
+    return sandbox.markdown(sandbox.run_code(""))
 
 
 def commands_text(ends: Sequence[CommandEnd]) -> str:

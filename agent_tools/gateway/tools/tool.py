@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from agent_tools.code_mode.toolset import Toolset
+from agent_tools.code_reader import read_params
 from agent_tools.containers.sentences import contents, reach
 from agent_tools.gateway.tools.lease import ContainerLease
-from agent_tools.results.execution import Changes, Execution, Output
+from agent_tools.results.execution import Changes, Execution, Output, finished
 from agent_tools.skills.skill import with_catalogue
 from agent_tools.text import fence, one_line
+from agent_tools.tools.base import tool_errors
 from agent_tools.tools.code_tool import CodeTool
 
 MAX_FILES_LISTED = 50
@@ -54,7 +57,7 @@ class ContainerTool(CodeTool):
 
     def call(self, params: str | dict[str, Any], **kwargs: Any) -> str:
         """Run code and return the result for the model."""
-        return self.markdown(self.lease.interpreter().run(params))
+        return self.markdown(finished(self.stream(params)))
 
     def stream(
         self,
@@ -64,17 +67,20 @@ class ContainerTool(CodeTool):
         cancelled: threading.Event | None = None,
     ) -> Generator[Output, None, Execution]:
         """Run code, yield its outputs, return the whole."""
-        return (yield from self.lease.interpreter().stream(params, None, timeout, cancelled))
+        sandbox = self.lease.sandbox()
+        reading = read_params(params, sandbox.options.limits)
+        with tool_errors(), closing(sandbox.stream_saved(reading, timeout, cancelled)) as outputs:
+            return (yield from outputs)
 
     def markdown(self, execution: Execution) -> str:
         """Return the execution as text for the model, with the files it made."""
-        return self.lease.take_note() + self.lease.interpreter().markdown(execution) + _files(execution.changed)
+        return self.lease.take_note() + self.lease.sandbox().markdown(execution) + _files(execution.changed)
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the stream that was given this event."""
         cancelled.set()
-        if interpreter := self.lease.used_interpreter:
-            interpreter.cancel(cancelled)
+        if sandbox := self.lease.used_sandbox:
+            sandbox.cancel(cancelled)
 
 
 def described(lease: ContainerLease, text: str) -> str:

@@ -76,9 +76,9 @@ def _lines(
 ) -> Generator[str, None, None]:
     """Yield '' once the sandbox runs, then the lines of the answer."""
     counts = call.wire.counts
-    with call.wire.containers.acquire(box.id, SLOT_TIMEOUT) as (interpreter, woken):
+    with call.wire.containers.acquire(box.id, SLOT_TIMEOUT) as (sandbox, woken):
         note = woken.result()
-        kernel = stop.of(context.sandbox if context else interpreter.as_sandbox)
+        kernel = stop.of(context.sandbox if context else sandbox)
         lacks_forms = kernel not in counts and run_hidden(kernel, _FORMS_ADDED, stop.event).error is not None
         every = {**box.state.envs, **envs}
         if every and (error := run_hidden(kernel, _SET.format(own=list(envs), every=every), stop.event).error):

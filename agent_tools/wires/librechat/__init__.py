@@ -183,8 +183,9 @@ async def _exec(
     seconds = timeout / 1_000 if timeout else None
 
     def work() -> dict[str, Any]:
-        with call.wire.containers.acquire(call.ensure(session), SLOT_TIMEOUT) as (interpreter, woken):
-            note, sandbox = woken.result(), run.of(interpreter.as_sandbox)
+        with call.wire.containers.acquire(call.ensure(session), SLOT_TIMEOUT) as (sandbox, woken):
+            note = woken.result()
+            run.of(sandbox)
             before, missing = call.bring(sandbox, session, files or [])
             if lang == "bash":
                 command = ["/bin/bash", "-c", code, "bash", *(args or [])]

@@ -43,8 +43,8 @@ def test_a_container_that_is_deleted_while_it_starts_leaves_no_sandbox(new_gatew
     containers = new_gateway({}).services.containers
     for _ in range(5):
         id_ = containers.create("me", ContainerSpec("short")).id
-        with containers.acquire(id_) as (interpreter, _):
-            containers.slots.start(id_, interpreter)
+        with containers.acquire(id_) as (sandbox, _):
+            containers.slots.start(id_, sandbox)
             containers.delete("me", id_)
     containers.close()
     assert containers.runtime.engine.processes == {}  # type: ignore[attr-defined]

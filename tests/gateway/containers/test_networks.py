@@ -10,7 +10,7 @@ import pytest
 from agent_tools.containers.failures import NetworkRefused
 from agent_tools.containers.network import check_network
 from agent_tools.containers.records import ContainerRecord
-from agent_tools.containers.spec import interpreter_cfg
+from agent_tools.containers.spec import sandbox_cfg
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.sandbox.options import Options
@@ -77,7 +77,7 @@ def test_the_network_is_kept_shown_told_to_the_model_and_given_to_the_sandbox(ne
     shown = {"type": "allowlist", "allowed_domains": ["pypi", "a.example.org"]}
     assert httpx.get(f"{gateway.url}/v1/containers/{made.id}").json()["network_policy"] == shown
     (row,) = gateway.services.store.find(ContainerRecord)
-    cfg = interpreter_cfg(gateway.services.config, row, Path("/nowhere"), 0)
+    cfg = sandbox_cfg(gateway.services.config, row, Path("/nowhere"), 0)
     found = Options.read(cfg).isolation.policy
     assert found is not None
     assert (found.allow, [str(block) for block in found.private]) == (("pypi", "a.example.org"), ["10.1.0.0/16"])

@@ -184,7 +184,7 @@ def test_an_idle_one_is_stopped_and_goes_on_with_its_variables(machine: Any) -> 
     one = machine(idle_stop=1.0)
     id_ = one.new()
     one.run(id_, f"x = 1; {LOCK}")
-    sandbox = one.containers.slots._live[id_].interpreter.as_sandbox._opening.session().recovery.sandbox
+    sandbox = one.containers.slots._live[id_].sandbox._opening.session().recovery.sandbox
     until(lambda: sandbox._idle.is_stopped)
     answer = one.run(id_, "x, type(lock).__name__")
     assert "(1, 'lock')" in answer
@@ -211,12 +211,12 @@ def test_code_whose_client_left_has_time_to_stop(machine: Any, grace: float, is_
     id_ = one.new()
     slow = "import time\ntry: print('begun', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: clean_up()"
     one.run(id_, CLEANING_UP)
-    with one.containers.acquire(id_) as (interpreter, woken):
+    with one.containers.acquire(id_) as (sandbox, woken):
         woken.result()
         cancelled = threading.Event()
-        stream = interpreter.stream(slow, None, None, cancelled)
+        stream = sandbox.stream(slow, None, cancelled)
         next(stream)
-        interpreter.cancel(cancelled)
+        sandbox.cancel(cancelled)
         outputs = list(stream)
     assert any(isinstance(output, Died) for output in outputs) is not is_kept
     assert is_kept == ("cut short" not in "".join(output.text for output in outputs if isinstance(output, Stream)))
@@ -236,9 +236,9 @@ def test_where_variables_are_not_wanted_they_are_lost_and_that_is_told(machine: 
 def test_a_container_that_is_held_is_not_parked(machine: Any) -> None:
     one = machine(max_sandboxes=1)
     first, second = one.new(), one.new()
-    with one.containers.acquire(first) as (interpreter, woken):
+    with one.containers.acquire(first) as (sandbox, woken):
         assert woken.result() == ""
-        interpreter.run("x = 1")
+        sandbox.run_code("x = 1")
         with pytest.raises(NoSandbox), one.containers.acquire(second):
             pass
 

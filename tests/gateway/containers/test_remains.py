@@ -176,13 +176,13 @@ def test_files_that_an_expired_container_has_all_the_same_are_removed(services: 
 
 def test_code_that_goes_on_after_its_container_was_deleted_leaves_nothing(services: Services) -> None:
     id_ = make_container(services)
-    with services.containers.acquire(id_) as (interpreter, _):
-        interpreter.run("x = 1")
+    with services.containers.acquire(id_) as (sandbox, _):
+        sandbox.run_code("x = 1")
         services.containers.delete("me", id_)
-        interpreter.run("open('again.txt', 'w').write('again')")
+        sandbox.run_code("open('again.txt', 'w').write('again')")
         assert (services.containers.folder(id_) / "again.txt").exists()
     assert not services.containers.folder(id_).exists()
-    assert interpreter.sandbox is None
+    assert sandbox.container is None
 
 
 def listed(gateway: Gateway, id_: str) -> list[str]:
@@ -230,8 +230,8 @@ def test_a_call_writes_its_containers_row_once_at_each_end(services: Services) -
     statements: list[str] = []
     listen = sa.event.listen
     listen(services.store._engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
-    with services.containers.acquire(id_) as (interpreter, _):
-        interpreter.run("open('a', 'w').write('12345')")
+    with services.containers.acquire(id_) as (sandbox, _):
+        sandbox.run_code("open('a', 'w').write('12345')")
     assert sum(statement.startswith("UPDATE containers") for statement in statements) == 2
     container = services.containers.find("me", id_)
     assert container.has_run

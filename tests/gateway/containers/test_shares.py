@@ -63,7 +63,7 @@ def test_code_may_write_what_is_left_of_its_keys_share(new_gateway: NewGateway) 
 
     def room() -> int:
         (row,) = store.find(ContainerRecord, id=other)
-        return gateway.services.containers._interpreter(row).options.limits.max_work_dir_bytes
+        return gateway.services.containers._sandbox(row).options.limits.max_work_dir_bytes
 
     assert room() == 2 * MIB
     store.change(ContainerRecord, full, bytes=30 * MIB, status="deleting")  # its files are there until it is done

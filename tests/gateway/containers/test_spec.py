@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.containers.records import ContainerRecord
-from agent_tools.containers.spec import interpreter_cfg, usual_cfg
+from agent_tools.containers.spec import sandbox_cfg, usual_cfg
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.limits import GIB
 from agent_tools.sandbox.options import Options
@@ -30,7 +30,7 @@ USUAL = ContainerRecord(
 
 
 def options(container: ContainerRecord, config: GatewayConfig = CONFIG) -> Options:
-    return Options.read(interpreter_cfg(config, container, Path("/data/c"), 100 * GIB))
+    return Options.read(sandbox_cfg(config, container, Path("/data/c"), 100 * GIB))
 
 
 def test_the_usual_container_is_of_the_kind_that_is_kept_ready() -> None:

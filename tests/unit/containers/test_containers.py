@@ -106,8 +106,8 @@ def test_an_owner_who_was_revoked_starts_nothing_after_the_stop(rows: Rows, work
     spec, owners = ContainerSpec("c", origin=f"{NAMED}test"), {"ann", "bob"}
     ids = {owner: containers.named(owner, spec, 9).id for owner in ("ann", "bob")}
     containers.may_use = lambda owner: owner in owners
-    with containers.acquire(ids["ann"]) as (interpreter, _):
-        interpreter.start()
+    with containers.acquire(ids["ann"]) as (sandbox, _):
+        sandbox.start()
         owners.remove("ann")
         with pytest.raises(KeyRevoked), containers.acquire(ids["ann"]):
             pass

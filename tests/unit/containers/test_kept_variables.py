@@ -10,18 +10,14 @@ import pytest
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.kept_variables import PARKED, KeptVariables, Kind
-from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.tool_sandbox import ToolSandbox
 
 
-class FakeInterpreter:
-    """Stands for an interpreter, and for its sandbox, which does something before its variables are saved."""
+class FakeSandbox:
+    """Stands for a sandbox that does something before its variables are saved."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._action = action
-
-    @property
-    def as_sandbox(self) -> FakeInterpreter:
-        return self
 
     def save_to(self, file: BinaryIO, *, files: bool) -> None:
         file.write(b"half")
@@ -35,7 +31,7 @@ def kept(work_dir: Path) -> KeptVariables:
 
 
 def save(kept: KeptVariables, kind: Kind, action: Callable[[], None]) -> bool:
-    return kept.keep("a", cast("CodeInterpreter", FakeInterpreter(action)), kind)
+    return kept.keep("a", cast("ToolSandbox", FakeSandbox(action)), kind)
 
 
 @pytest.mark.parametrize("kind", ["parked", "saved"])
@@ -58,10 +54,10 @@ def test_a_save_that_ends_after_the_removal_leaves_nothing(kept: KeptVariables, 
 
 
 def test_variables_that_could_not_be_loaded_are_not_told_as_the_latest(kept: KeptVariables, work_dir: Path) -> None:
-    class Broken(FakeInterpreter):
-        def run(self, _: str) -> None:
+    class Broken(FakeSandbox):
+        def run_code(self, _: str) -> None:
             raise OSError
 
     assert save(kept, "parked", lambda: None)
-    assert kept.bring_back("a", cast("CodeInterpreter", Broken(lambda: None))) == PARKED
+    assert kept.bring_back("a", cast("ToolSandbox", Broken(lambda: None))) == PARKED
     assert [each.suffix for each in (work_dir / "variables").iterdir()] == [".saved"]

@@ -17,7 +17,7 @@ from agent_tools.containers.live_container import TakenSandbox
 from agent_tools.containers.sandbox_slots import Slots
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.tool_sandbox import ToolSandbox
 from tests.doubles import ProcessEngine
 
 
@@ -31,7 +31,7 @@ class Owner:
         self._work_dir, self._runtime = work_dir, runtime
 
     def taken(self, generation: int = 1) -> TakenSandbox:
-        return TakenSandbox(self._interpreter, generation, has_run=False)
+        return TakenSandbox(self._sandbox, generation, has_run=False)
 
     def slowly_taken(self) -> TakenSandbox:
         self.ask()
@@ -48,11 +48,11 @@ class Owner:
     def was_parked(self, id_: str) -> None:
         """Nothing is counted."""
 
-    def tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
-        interpreter.close()
+    def tidy(self, id_: str, sandbox: ToolSandbox) -> None:
+        sandbox.close()
 
-    def _interpreter(self) -> CodeInterpreter:
-        return CodeInterpreter({"work_dir": str(self._work_dir)}, runtime=self._runtime)
+    def _sandbox(self) -> ToolSandbox:
+        return ToolSandbox({"work_dir": str(self._work_dir)}, runtime=self._runtime)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_those_that_are_being_taken_count(slots: Slots, owner: Owner, pool: Thre
 
 
 def test_a_container_whose_sandbox_cannot_be_made_is_released(slots: Slots, owner: Owner) -> None:
-    def fails() -> CodeInterpreter:
+    def fails() -> ToolSandbox:
         raise InvalidParams("A skill's copy is gone.")
 
     with pytest.raises(InvalidParams):
@@ -158,7 +158,7 @@ def test_one_that_is_dropped_is_taken_once_its_owner_knows(
     first = slots.take_sandbox("a", owner.taken)
     assert first
     first.woken.result(60)
-    close, seen = first.interpreter.close, list[object]()
+    close, seen = first.sandbox.close, list[object]()
 
     def close_slowly() -> None:
         owner.ask()
@@ -168,7 +168,7 @@ def test_one_that_is_dropped_is_taken_once_its_owner_knows(
         seen.extend(owner.gone)
         return owner.taken()
 
-    first.interpreter.close = close_slowly  # type: ignore[method-assign]
+    first.sandbox.close = close_slowly  # type: ignore[method-assign]
     dropping = pool.submit(slots.drop, "a", 1)
     assert owner.is_asked.wait(60)
     assert slots.is_in_use("a")
@@ -223,7 +223,7 @@ def test_a_look_starts_nothing_and_takes_no_place(slots: Slots, owner: Owner) ->
     assert live
     live.woken.result(60)
     assert slots.acquire_if_running("a") is None  # no sandbox was started
-    live.interpreter.start()
+    live.sandbox.start()
     looks = [slots.acquire_if_running("a") for _ in range(3)]
     slots.release("a", live)
     used_at = live.used_at

@@ -76,7 +76,7 @@ def test_forms_whose_adding_was_cancelled_are_added_by_the_next_call() -> None:
             return iter(())
 
     kernel = Kernel()
-    acquired = (SimpleNamespace(as_sandbox=kernel), SimpleNamespace(result=str))
+    acquired = (kernel, SimpleNamespace(result=str))
     containers = SimpleNamespace(acquire=lambda *_: nullcontext(acquired))
     call = SimpleNamespace(wire=SimpleNamespace(counts=WeakKeyDictionary(), containers=containers))
     box = SimpleNamespace(id="i1", state=SimpleNamespace(envs={}, ends=0))

@@ -38,7 +38,7 @@ def test_code_whose_client_leaves_has_no_result_that_could_be_saved() -> None:
 
     @contextmanager
     def acquire(*_: Any) -> Iterator[Any]:
-        yield SimpleNamespace(as_sandbox=sandbox), woken
+        yield sandbox, woken
 
     async def receive() -> dict[str, str]:
         await asyncio.to_thread(sandbox.runs.wait)
