@@ -30,7 +30,6 @@ from agent_tools.wires.codex.http_request import fetch
 from agent_tools.wires.codex.messages import (
     ATTACHED,
     CAMEL,
-    INVALID_REQUEST,
     NO_METHOD,
     Name,
     RpcError,
@@ -78,35 +77,42 @@ class CodexWire:
         self._sessions: dict[str, CodexSession] = {}
 
     def attach(self, box: SessionContainer, connection: Connection, resumed: str | None) -> CodexSession:
-        """Return a new session of a container, or resume one without a connection.
+        """Return a new session of a container, or resume one without a connection, to which events go from now on.
 
         Raises:
             RpcError: no session has this id, it has a connection already, or the container has too many sessions.
         """
-        if resumed is not None:
-            session = self._sessions.get(resumed)
-            if session is None or session.box.place != box.place:
-                raise RpcError(INVALID_REQUEST, f"unknown session id {resumed}")
-            if session.connection:
-                raise RpcError(ATTACHED, f"session {resumed} is already attached to another connection")
-        else:
+        if resumed is None:
             if sum(each.box.place == box.place for each in self._sessions.values()) >= MAX_SESSIONS:
-                raise RpcError(INVALID_REQUEST, f"The sandbox has {MAX_SESSIONS} sessions already: close one of them.")
+                raise RpcError(f"The sandbox has {MAX_SESSIONS} sessions already: close one of them.")
             session = CodexSession(self, box)
             self._sessions[session.id] = session
-        session.attach(connection)
+        else:
+            found = self._sessions.get(resumed)
+            if found is None or found.box.place != box.place:
+                raise RpcError(f"unknown session id {resumed}")
+            if found.connection:
+                raise RpcError(f"session {resumed} is already attached to another connection", ATTACHED)
+            session = found
+        session.connection = connection
+        session.cancel_end()
         return session
 
-    async def end(self, session: CodexSession) -> None:
-        """End a session with its processes."""
-        if self._sessions.pop(session.id, None):
-            session.attach(None)
-            await self.commands.close(session.place)
+    def detach(self, session: CodexSession) -> None:
+        """End a session with its processes unless the client resumes it in time."""
+        session.connection = None
+        session.ending = asyncio.create_task(self._end_late(session))
+
+    async def _end_late(self, session: CodexSession) -> None:
+        await asyncio.sleep(self.detached_seconds)
+        del self._sessions[session.id]
+        await self.commands.close(session.place)
 
     async def close(self) -> None:
         """End all sessions."""
-        for session in list(self._sessions.values()):
-            await self.end(session)
+        for session in self._sessions.values():
+            session.connection = None
+            session.cancel_end()
         await self.commands.close()
 
 
@@ -118,32 +124,18 @@ class CodexSession:
         self.box = box
         self.place = (*box.place, self.id)
         self.connection: Connection | None = None
+        self.ending: asyncio.Task[None] | None = None
         self.files = FileMethods(box.home)
         self.processes = SessionProcesses(wire.commands, self.place, box.container, self._notify)
-        self._wire = wire
-        self._end: asyncio.Task[None] | None = None
 
-    def attach(self, connection: Connection | None) -> None:
-        """Set the connection to which events go."""
-        self.connection = connection
-        if self._end:
-            self._end.cancel()
-            self._end = None
-
-    def detach(self, connection: Connection) -> None:
-        """End the session unless the client resumes it in time."""
-        if self.connection is connection:
-            self.connection = None
-            self._end = asyncio.create_task(self._end_late())
+    def cancel_end(self) -> None:
+        """Let it go on: its client is back, or the wire ends."""
+        if self.ending:
+            self.ending.cancel()
 
     async def _notify(self, method: str, params: dict[str, Any]) -> None:
         if self.connection:
             await self.connection.send({"method": method, "params": params})
-
-    async def _end_late(self) -> None:
-        await asyncio.sleep(self._wire.detached_seconds)
-        self._end = None
-        await self._wire.end(self)
 
 
 def _methods(prefix: str, kind: type) -> dict[str, Callable[..., Any]]:
@@ -206,8 +198,8 @@ class Connection:
             await self.write(await written(message, dumped))
 
     def _detach(self) -> None:
-        if self._session:
-            self._session.detach(self)
+        if self._session and self._session.connection is self:
+            self.wire.detach(self._session)
 
     async def _handle(self, message: bytes, end: Callable[[], None]) -> None:
         try:
@@ -229,17 +221,17 @@ class Connection:
             return await read_json(message, self._request)
         except (BodyRefused, RpcError) as exc:
             detail = exc if isinstance(exc, RpcError) else exc.detail
-            return -1, "", RpcError(INVALID_REQUEST, f"This is no JSON-RPC message: {detail}")
+            return -1, "", RpcError(f"This is no JSON-RPC message: {detail}")
 
     def _request(self, message: object) -> tuple[int | str | None, str, dict[str, Any] | Exception]:
         """Return as `_read`; raise RpcError for what is no request."""
         if isinstance(message, list):
-            raise RpcError(INVALID_REQUEST, "it is a batch, which the protocol does not have: send each request alone")
+            raise RpcError("it is a batch, which the protocol does not have: send each request alone")
         asked: RpcRequest = read(RpcRequest, message, self.box.home)
         try:
             if asked.method not in METHODS:
-                raise RpcError(NO_METHOD, f"This exec-server has no method {asked.method}.")
-            return asked.id, asked.method, dict(read(METHODS[asked.method], asked.params, self.box.home))
+                raise RpcError(f"This exec-server has no method {asked.method}.", NO_METHOD)
+            return asked.id, asked.method, dict(read(METHODS[asked.method], asked.params or {}, self.box.home))
         except (RpcError, HTTPException) as exc:
             return asked.id, asked.method, exc
 
@@ -249,13 +241,12 @@ class Connection:
                 self._is_initialized = method == "initialized" and self._session is not None
                 self._is_broken = not self._is_initialized
                 if self._is_broken:
-                    why = f"unexpected notification {method}: only initialized, after initialize"
-                    raise RpcError(INVALID_REQUEST, why)
+                    raise RpcError(f"unexpected notification {method}: only initialized, after initialize")
                 return
             if isinstance(given, Exception):
                 raise given
-            is_large = method == "http/request"  # and held until it is sent
-            async with self.wire.fetches[self.box.place[0]] if is_large else nullcontext():
+            fetches = self.wire.fetches[self.box.place[0]]  # large answers, which are held until they are sent
+            async with fetches if method == "http/request" else nullcontext():
                 result, *events = await self._results(method, given)
                 for message in ({"id": id_, "result": result}, *events):
                     await self.send(message)
@@ -268,12 +259,12 @@ class Connection:
         """Return the result of a method, and notifications that follow it."""
         if method == "initialize":
             if self._session:
-                raise RpcError(INVALID_REQUEST, "initialize may only be sent once per connection")
+                raise RpcError("initialize may only be sent once per connection")
             self._session = self.wire.attach(self.box, self, given["resume_session_id"])
             return [{"sessionId": self._session.id, "environmentInfo": self._info()}]
         if not (session := self._session) or not self._is_initialized:
             missing = "send initialized" if session else "call initialize"
-            raise RpcError(INVALID_REQUEST, f"client must {missing} before using {method}")
+            raise RpcError(f"client must {missing} before using {method}")
         if method in _PROCESSES:
             return [await _PROCESSES[method](session.processes, **given) or {}]
         if method in _FILES:

@@ -16,17 +16,7 @@ from agent_tools.bodies.base64_text import Base64
 from agent_tools.limits import MIB
 from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.codex.messages import (
-    CAMEL,
-    FAILED,
-    INVALID_REQUEST,
-    NOT_FOUND,
-    Name,
-    Number,
-    Path,
-    RpcError,
-    uri_of,
-)
+from agent_tools.wires.codex.messages import CAMEL, FAILED, NOT_FOUND, Name, Number, Path, RpcError, uri_of
 from agent_tools.wires.paths import Home
 
 MAX_BLOCK = MIB  # bytes of one block of a file
@@ -147,11 +137,10 @@ class FileMethods:
         """Copy a file, a link, or with `recursive` a folder."""
         if sandbox.stat(source_path, follow=False).is_dir:
             if not recursive:
-                raise RpcError(INVALID_REQUEST, "fs/copy requires recursive: true when sourcePath is a directory")
+                raise RpcError("fs/copy requires recursive: true when sourcePath is a directory")
             source, target = map(self._home.resolved, (source_path, destination_path))
             if f"{target}/".startswith(f"{source}/"):
-                message = "fs/copy cannot copy a directory to itself or one of its descendants"
-                raise RpcError(INVALID_REQUEST, message)
+                raise RpcError("fs/copy cannot copy a directory to itself or one of its descendants")
         _run(sandbox, ["cp", "-RPT", "--", source_path, destination_path])
 
     def open(
@@ -159,9 +148,9 @@ class FileMethods:
     ) -> dict[str, Any]:
         """Begin to read a file in blocks, or to write one."""
         if handle_id in self._handles:
-            raise RpcError(INVALID_REQUEST, f"file handle `{handle_id}` already exists")
+            raise RpcError(f"file handle `{handle_id}` already exists")
         if len(self._handles) >= MAX_HANDLES:
-            raise RpcError(INVALID_REQUEST, f"{MAX_HANDLES} files are open already: close one of them")
+            raise RpcError(f"{MAX_HANDLES} files are open already: close one of them")
         if mode == "read":
             handle = Handle(self._file(sandbox, path), None)
         else:
@@ -188,7 +177,7 @@ class FileMethods:
         handle = self._handle(handle_id)
         if handle.size != offset:
             where = "is open to be read" if handle.size is None else f"has {handle.size} bytes: write from there on"
-            raise RpcError(INVALID_REQUEST, f"file handle `{handle_id}` {where}")
+            raise RpcError(f"file handle `{handle_id}` {where}")
         sandbox.write_file(handle.path, chunk, append=True)
         handle.size += len(chunk)
 
@@ -198,12 +187,12 @@ class FileMethods:
 
     def _handle(self, id_: str) -> Handle:
         if (handle := self._handles.get(id_)) is None:
-            raise RpcError(NOT_FOUND, f"unknown file handle `{id_}`")
+            raise RpcError(f"unknown file handle `{id_}`", NOT_FOUND)
         return handle
 
     def _file(self, sandbox: Sandbox, path: str) -> str:
         if sandbox.stat(path).kind != "file":
-            raise RpcError(INVALID_REQUEST, f"path `{self._home.shown(path)}` is not a file")
+            raise RpcError(f"path `{self._home.shown(path)}` is not a file")
         return path
 
     def _uri(self, path: str) -> str:
@@ -213,7 +202,7 @@ class FileMethods:
 def refuse_links(sandbox: Sandbox, path: str) -> None:
     """Raise RpcError if a path leads through a link."""
     if _real(sandbox, path) != path:
-        raise RpcError(INVALID_REQUEST, "path contains a symbolic link")
+        raise RpcError("path contains a symbolic link")
 
 
 def _real(sandbox: Sandbox, path: str) -> str:
@@ -233,7 +222,7 @@ def _run(sandbox: Sandbox, command: list[str]) -> bytes:
     ran = sandbox.run_command(command, timeout=SECONDS)
     if not ran.ok:
         message = ran.reason or ran.stderr.decode("utf-8", "replace").strip()[-500:]
-        raise RpcError(FAILED, f"{command[0]} failed: {message}")
+        raise RpcError(f"{command[0]} failed: {message}", FAILED)
     return ran.stdout
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from agent_tools.bodies.json_body import BodyRefused, at_most, parsed
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.codex.files import MAX_FILE
-from agent_tools.wires.codex.messages import FAILED, INVALID_REQUEST, Number, RpcError
+from agent_tools.wires.codex.messages import FAILED, Number, RpcError
 
 SECONDS = 60.0  # unless the client gives fewer
 _PROGRAM = """
@@ -61,9 +61,9 @@ def fetch(
     """
     if sandbox.options.isolation.policy is None:
         message = f"http/request of {url:.200} is refused: this sandbox has no network (`--allow HOST` gives one)"
-        raise RpcError(INVALID_REQUEST, message)
+        raise RpcError(message)
     if not url.lower().startswith(("http://", "https://")):
-        raise RpcError(INVALID_REQUEST, "http/request only supports http and https URLs")
+        raise RpcError("http/request only supports http and https URLs")
     fields = dict[str, str]()
     for each in headers:  # fields of one name are a list: https://www.rfc-editor.org/rfc/rfc9110#section-5.3
         name, between = each.name.lower(), "; " if each.name.lower() == "cookie" else ", "
@@ -80,4 +80,4 @@ def fetch(
             return [{**answer, "bodyBase64": ""}, event] if stream_response else [answer]
     except (BodyRefused, TypeError, KeyError):
         pass
-    raise RpcError(FAILED, ran.reason or ran.stderr.decode("utf-8", "replace").strip()[-500:] or "no answer")
+    raise RpcError(ran.reason or ran.stderr.decode("utf-8", "replace").strip()[-500:] or "no answer", FAILED)

@@ -14,7 +14,6 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     StrictInt,
@@ -40,7 +39,7 @@ _SAFE = "/!$&'()*+,-.:;=@_~"  # in the path of a URI
 class RpcError(AgentToolsError):
     """An error that the client gets."""
 
-    def __init__(self, code: int, message: str, **data: Any) -> None:
+    def __init__(self, message: str, code: int = INVALID_REQUEST, **data: Any) -> None:
         super().__init__(message)
         self.body = {"code": code, "message": message, **({"data": data} if data else {})}
 
@@ -51,14 +50,14 @@ def error_of(exc: Exception) -> RpcError | None:
         case RpcError():
             return exc
         case HTTPException():
-            return RpcError(INVALID_REQUEST, str(exc.detail))
+            return RpcError(str(exc.detail))
         case InvalidParams():
-            return RpcError(INVALID_PARAMS, exc.message)
+            return RpcError(exc.message, INVALID_PARAMS)
         case AgentToolsError():
-            return RpcError(FAILED, getattr(exc, "message", "") or str(exc))
+            return RpcError(getattr(exc, "message", "") or str(exc), FAILED)
         case OSError():
             code = NOT_FOUND if isinstance(exc, FileNotFoundError) else FAILED
-            return RpcError(code, f"{exc.strerror or exc} (os error {exc.errno or 0})")
+            return RpcError(f"{exc.strerror or exc} (os error {exc.errno or 0})", code)
     return None
 
 
@@ -96,7 +95,7 @@ class RpcRequest(BaseModel):
 
     method: Name
     id: StrictInt | Name | None = None
-    params: Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)] = {}
+    params: dict[str, Any] | None = None
 
 
 def parameters(function: Callable[..., Any], skipped: int, **more: Any) -> type[BaseModel]:
@@ -121,4 +120,4 @@ def read(model: type[BaseModel], given: object, home: Home) -> Any:
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
         where, why = ".".join(map(str, first["loc"])) or "message", first["msg"].removeprefix("Value error, ")
-        raise RpcError(INVALID_PARAMS, f"{where[:100]}: {why[:300]}") from None
+        raise RpcError(f"{where[:100]}: {why[:300]}", INVALID_PARAMS) from None

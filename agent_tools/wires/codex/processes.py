@@ -22,7 +22,7 @@ from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.codex.messages import FAILED, INVALID_REQUEST, Name, Number, Path, RpcError, Texts
+from agent_tools.wires.codex.messages import FAILED, Name, Number, Path, RpcError, Texts
 from agent_tools.wires.open_resources import AHEAD, TYPING_SECONDS, OpenResource, Place, Processes, followed
 from agent_tools.wires.routing import aside
 
@@ -105,7 +105,7 @@ class SessionProcesses:
     ) -> dict[str, Any]:
         """`process/start`. RpcError: the id is taken, there is no program, or it cannot be started."""
         if process_id in self._logs:
-            raise RpcError(INVALID_REQUEST, f"process {process_id} already exists")
+            raise RpcError(f"process {process_id} already exists")
         where = posixpath.normpath(posixpath.join(GUEST_WORK_DIR, cwd))  # by which a shell names it
         run = await self._begin(
             command=[*(["bash", "-c", 'exec -a "$0" "$@"', arg0] if arg0 else []), *argv],
@@ -116,7 +116,7 @@ class SessionProcesses:
         )
         if not run.it.pid:
             result = run.it.sync.result()
-            raise RpcError(FAILED, result.reason, kind=_SPAWN_FAILURES.get(result.exit_code, "spawnFailed"))
+            raise RpcError(result.reason, FAILED, kind=_SPAWN_FAILURES.get(result.exit_code, "spawnFailed"))
         self._logs[process_id] = log = Log(run, tty or pipe_stdin)
         self._forget()
         log.following = asyncio.create_task(self._follow(process_id, log, run, "pty" if tty else "stdout"))
@@ -131,7 +131,7 @@ class SessionProcesses:
     ) -> dict[str, Any]:
         """`process/read`: events after a number; wait for one."""
         if (log := self._logs.get(process_id)) is None:
-            raise RpcError(INVALID_REQUEST, f"unknown process id {process_id}")
+            raise RpcError(f"unknown process id {process_id}")
         after = after_seq or 0
         with anyio.move_on_after(min((wait_ms or 0) / 1000, MAX_WAIT)):
             while log.seq <= after and log.run:

@@ -28,7 +28,7 @@ def read_messages(parts: Parts) -> None:
             asked = read(RpcRequest, parsed(bytes(part)), home)
             for model in METHODS.values():
                 with contextlib.suppress(RpcError, HTTPException):
-                    read(model, asked.params, home)
+                    read(model, asked.params or {}, home)
 
 
 TARGET = Target(
