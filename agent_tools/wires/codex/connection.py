@@ -207,13 +207,14 @@ class Connection:
                 id_, method, given = await self._read(message)
                 if method not in _WAITING:
                     await self._answer(id_, method, given)
-                    return
-            await self._answer(id_, method, given)
+            if method in _WAITING:
+                await self._answer(id_, method, given)
+            elif id_ is None and not self._is_initialized:
+                self._is_broken = True
+                end()
         finally:
             self._waiting_bytes -= len(message) + MESSAGE_BYTES
             self._answered.set()
-            if self._is_broken:
-                end()
 
     async def _read(self, message: bytes) -> tuple[int | str | None, str, dict[str, Any] | Exception]:
         """Return id, method and parameters of a request, or the error of these."""
@@ -239,8 +240,7 @@ class Connection:
         try:
             if id_ is None:
                 self._is_initialized = method == "initialized" and self._session is not None
-                self._is_broken = not self._is_initialized
-                if self._is_broken:
+                if not self._is_initialized:
                     raise RpcError(f"unexpected notification {method}: only initialized, after initialize")
                 return
             if isinstance(given, Exception):
