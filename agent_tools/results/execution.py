@@ -6,7 +6,7 @@ import html
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from agent_tools.other_names import EXECUTION, refuse
 from agent_tools.results.blocks import PictureStyle, text_and_pictures
@@ -155,10 +155,11 @@ class Execution:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes of the sandbox on the run: a repair of the code, a part that did not run, text of background code, or
-        that the kernel had ended before.
+        """Notes of the sandbox on the run: a repair of the code, a part that did not run, text of background code, a
+        picture that was left out, or that the kernel had ended before.
         """
-        return tuple(output.text for output in self.outputs if isinstance(output, (Notice, Restarted)))
+        found = (each for each in self.outputs if isinstance(each, (Notice, Restarted, Omitted)))
+        return tuple(each.text for each in found if not _is_text(each))
 
     @property
     def host_calls(self) -> tuple[HostCall, ...]:
@@ -214,15 +215,20 @@ class Execution:
         return tuple(next((each for each in self.pictures if each == own), own) for own in pictures_of(output))
 
     def _stream(self, name: str) -> str:
-        """Return the text of a stream. A note on missing outputs belongs to the stream that printed last before it."""
+        """Return the text of a stream. A note on missing text belongs to the stream that printed last before it."""
         parts, last = list[str](), "stdout"
         for output in self.outputs:
             if isinstance(output, Stream):
                 last = output.name
                 parts += [output.text] if last == name else []
-            elif isinstance(output, Omitted) and last == name:
+            elif _is_text(output) and last == name:
                 parts.append(f"\n{output.text}\n")
         return "".join(parts)
+
+
+def _is_text(output: Output) -> TypeGuard[Omitted]:
+    """Return whether an output stands for text of a stream that was left out."""
+    return isinstance(output, Omitted) and output.is_text
 
 
 def _cut(text: str) -> str:

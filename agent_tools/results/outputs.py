@@ -182,9 +182,13 @@ class Restarted:
 
 @dataclass(frozen=True)
 class Omitted:
-    """A part of the outputs was left out to stay within a limit. `what` names it and its amount."""
+    """A part of the outputs was left out to stay within a limit. `what` names it and its amount.
+
+    `is_text` is True for text of stdout and stderr.
+    """
 
     what: str
+    is_text: bool = field(default=False, compare=False)
 
     @property
     def text(self) -> str:

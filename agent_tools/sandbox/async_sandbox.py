@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.limits import CallLimits
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.runtime import Runtime
     from agent_tools.skills.skill import Skill
@@ -184,12 +183,9 @@ class AsyncSandbox(metaclass=OtherNames):
         """Return another kernel in the same container, which goes on from the variables as they are now."""
         return self._with(await made_in_thread(self.sync.fork, lambda forked: forked.close()))
 
-    async def fresh_kernel(
-        self, *, hostcalls: HostCallsLike | None = None, call_limits: CallLimits | None = None
-    ) -> AsyncSandbox:
+    async def fresh_kernel(self) -> AsyncSandbox:
         """Return another kernel in the same container, without the variables of this one."""
-        make = partial(self.sync.fresh_kernel, hostcalls=hostcalls, call_limits=call_limits)
-        return self._with(await made_in_thread(make, lambda fresh: fresh.close()))
+        return self._with(await made_in_thread(self.sync.fresh_kernel, lambda fresh: fresh.close()))
 
     def _with(self, sync: Sandbox) -> AsyncSandbox:
         made = object.__new__(type(self))

@@ -9,7 +9,6 @@ from agent_tools.machine import event_loop
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.runtime.session.session import Session
 from agent_tools.sandbox.opening import Opening
-from agent_tools.sandbox.options import Options
 
 
 class ForkedOpening(Opening):
@@ -18,9 +17,9 @@ class ForkedOpening(Opening):
     `begin` makes its session of that one's.
     """
 
-    def __init__(self, parent: Opening, begin: Callable[[Session], Session], options: Options) -> None:
+    def __init__(self, parent: Opening, begin: Callable[[Session], Session]) -> None:
         runtime = parent._open_runtime()
-        super().__init__(options, runtime, takes_functions=parent._takes_functions)
+        super().__init__(parent.options, runtime, takes_functions=parent._takes_functions)
         self._parent = parent
         self._session = begin(parent.session())
         self._end = weakref.finalize(self, _close, self._session)

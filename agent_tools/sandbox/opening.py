@@ -57,7 +57,7 @@ class Opening:
                 return session
             spec = self._spec(self.workspace.path)
             if self._has_functions:
-                calls, prelude = host_side().of(self.options)
+                calls, prelude = _host_side().of(self.options)
                 spec = replace(spec, host_calls=calls, prelude=prelude)
             self._finalize_with(None)
             return runtime.open(self.key, spec)
@@ -69,7 +69,7 @@ class Opening:
             folder = self.options.work_dir or Path(tempfile.gettempdir(), "any")
             spec = self._spec(Path(os.path.abspath(os.path.expanduser(folder))))
             if self._has_functions:
-                spec = replace(spec, host_calls=host_side().none_yet(self.options))
+                spec = replace(spec, host_calls=_host_side().none_yet(self.options))
         return self._open_runtime().prepare(spec, timeout)
 
     def _prepare(self) -> None:
@@ -104,7 +104,7 @@ class Opening:
     def add_functions(self, functions: HostCallsLike, *, others: bool = True) -> None:
         """Add host functions that user code can call, from now on; without `others`, replace all by them."""
         with self._lock:
-            self.options, further, source = host_side().added(self.options, functions, others=others)
+            self.options, further, source = _host_side().added(self.options, functions, others=others)
             session = self.find()
         if session:
             session.add_functions(further, source, others=others)
@@ -153,8 +153,7 @@ def _has_code_mode() -> bool:
     return importlib.util.find_spec("pydantic") is not None
 
 
-def host_side() -> type[HostSide]:
-    """Return the host's side of host functions, which needs the extra `code-mode`."""
+def _host_side() -> type[HostSide]:
     from agent_tools.sandbox.host_side import HostSide  # which loads pydantic and asyncio
 
     return HostSide

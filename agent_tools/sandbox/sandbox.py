@@ -34,7 +34,7 @@ from agent_tools.sandbox.method_arguments import (
     path_text,
     whole_number,
 )
-from agent_tools.sandbox.opening import Opening, host_side
+from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Keywords, Options, config_of, plain, timeout_of
 from agent_tools.sandbox.passed_variables import assignments
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.engines.engine import EngineContainer
-    from agent_tools.limits import CallLimits
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.files.guest_files import GuestFiles
     from agent_tools.runtime.runtime import Runtime
@@ -434,26 +433,18 @@ class Sandbox(metaclass=OtherNames):
             KernelDied: the fork was not ready within `start_timeout`.
             EngineError: a container was needed and could not be started.
         """
-        return self._beside(fork, self._history.copy() if self._history else None, self.options)
+        return self._beside(fork, self._history.copy() if self._history else None)
 
-    def fresh_kernel(
-        self: Self, *, hostcalls: HostCallsLike | None = None, call_limits: CallLimits | None = None
-    ) -> Self:
+    def fresh_kernel(self: Self) -> Self:
         """Return another kernel in the same container, as `fork` does, but as after `restart`; at once if code runs.
 
-        With `hostcalls` its code calls these functions of the host instead of the sandbox's, within `call_limits`.
         After a crash it continues from its last checkpoint. Errors as for `fork`, but for CheckpointMissing.
         """
-        options, functions = self.options, None
-        if hostcalls is not None:
-            options = replace(options, hostcalls=hostcalls, call_limits=call_limits or options.call_limits)
-            functions = host_side().of(options)
-        history = History(options.history) if options.history else None
-        return self._beside(partial(fresh_session, functions=functions), history, options)
+        return self._beside(fresh_session, History(self.options.history) if self.options.history else None)
 
-    def _beside(self: Self, begin: Callable[[Session], Session], history: History | None, options: Options) -> Self:
+    def _beside(self: Self, begin: Callable[[Session], Session], history: History | None) -> Self:
         made = object.__new__(type(self))
-        vars(made).update(vars(self), _opening=ForkedOpening(self._opening, begin, options), _history=history)
+        vars(made).update(vars(self), _opening=ForkedOpening(self._opening, begin), _history=history)
         return made
 
     @overload

@@ -142,76 +142,17 @@ class OpenResources(Generic[T]):
             raise failure
 
 
-class Running(Protocol):
-    """A thing that ends by itself."""
-
-    @property
-    def is_over(self) -> bool:
-        """True once it has ended."""
-
-    async def wait(self) -> object:
-        """Wait for its end."""
-
-    def kill(self) -> object:
-        """End it."""
-
-
-R = TypeVar("R", bound=Running)
-
-
-class RunningResources(OpenResources[R]):
-    """Things that end by themselves: they release their container then, and are kept in memory for a while."""
-
-    def __init__(self, containers: PinsContainers, rank: int, most: int, noun: str = "commands") -> None:
-        super().__init__(containers, rank, most, noun, lambda it: it.kill(), lambda it: it.is_over)
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def open(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], R]) -> OpenResource[R]:
-        """Open a thing, and wait for its end in a task. Errors as for `OpenResources.open`."""
-        self._forget()
-        thing = await super().open(place, container, begin)
-        task = asyncio.create_task(self._follow(thing))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return thing
-
-    def of(self, place: Place) -> list[OpenResource[R]]:
-        """List the things whose place begins so, oldest first."""
-        self._forget()
-        return super().of(place)
-
-    async def close(self, place: Place = ()) -> None:
-        """End all things whose place begins so, also if one fails; then raise that failure."""
-        try:
-            await super().close(place)
-        finally:
-            if not place:
-                await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _follow(self, thing: OpenResource[R]) -> None:
-        try:
-            await thing.it.wait()
-        finally:
-            await aside(thing.close)
-            thing.ended_at = time.monotonic()
-
-    def _forget(self) -> None:
-        """Forget things that ended long ago, and all but the last `MAX_ENDED` of each container."""
-        ended = Counter[Place]()
-        for thing in reversed(list(self._things.values())):
-            if thing.ended_at:
-                ended[thing.place[:2]] += 1
-                if ended[thing.place[:2]] > MAX_ENDED or thing.ended_at < time.monotonic() - FORGET_AFTER:
-                    del self._things[thing.id]
-
-
-class Processes(RunningResources[AsyncProcess]):
-    """Commands; ended ones are kept with the end of their output.
+class Processes(OpenResources[AsyncProcess]):
+    """Commands. An ended one releases its container, and is kept in memory for a while with the end of its output.
 
     A sandbox has `start_seconds` to say that a command has begun.
     """
 
     start_seconds = 30.0
+
+    def __init__(self, containers: PinsContainers, rank: int, most: int, noun: str = "commands") -> None:
+        super().__init__(containers, rank, most, noun, AsyncProcess.kill, lambda process: process.is_over)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(
         self, place: Place, container: Callable[[], str], label: Any = None, pace: int = UNPACED, **command: Any
@@ -226,8 +167,12 @@ class Processes(RunningResources[AsyncProcess]):
             process.pace(pace)
             return AsyncProcess(process)
 
+        self._forget()
         thing = await self.open(place, container, begin)
         thing.label = label
+        task = asyncio.create_task(self._follow(thing))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         process = thing.it.sync
         try:
             has_begun = await in_thread(partial(process.has_begun, self.start_seconds), process.kill)
@@ -237,6 +182,35 @@ class Processes(RunningResources[AsyncProcess]):
         if not has_begun:
             process.kill(f"the sandbox did not start it within {self.start_seconds:g} s")  # unless it has ended
         return thing
+
+    def of(self, place: Place) -> list[OpenResource[AsyncProcess]]:
+        """List the commands whose place begins so, oldest first."""
+        self._forget()
+        return super().of(place)
+
+    async def close(self, place: Place = ()) -> None:
+        """End all things whose place begins so, also if one fails; then raise that failure."""
+        try:
+            await super().close(place)
+        finally:
+            if not place:
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(self, thing: OpenResource[AsyncProcess]) -> None:
+        try:
+            await thing.it.wait()
+        finally:
+            await aside(thing.close)
+            thing.ended_at = time.monotonic()
+
+    def _forget(self) -> None:
+        """Forget commands that ended long ago, and all but the last `MAX_ENDED` of each container."""
+        ended = Counter[Place]()
+        for thing in reversed(list(self._things.values())):
+            if thing.ended_at:
+                ended[thing.place[:2]] += 1
+                if ended[thing.place[:2]] > MAX_ENDED or thing.ended_at < time.monotonic() - FORGET_AFTER:
+                    del self._things[thing.id]
 
 
 async def followed(

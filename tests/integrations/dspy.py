@@ -79,7 +79,7 @@ def test_an_interrupted_execution_keeps_the_variables(interpreter: AgentToolsInt
 def test_what_was_left_out_and_a_kernel_that_had_ended_are_told(
     interpreter: AgentToolsInterpreter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    execution = Execution((Restarted("it died"), Stream("stdout", "a"), Omitted("5 characters")))
+    execution = Execution((Restarted("it died"), Stream("stdout", "a"), Omitted("5 characters", is_text=True)))
     monkeypatch.setattr(interpreter.sandbox, "run_code", lambda _: execution)
     told = interpreter.execute("1")
     assert all(text in told for text in ("it died", "a\n", "5 characters left out"))

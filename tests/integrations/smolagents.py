@@ -85,7 +85,7 @@ def test_a_tool_keeps_working_after_the_kernel_was_replaced(executor: AgentTools
 def test_what_was_left_out_and_a_kernel_that_had_ended_are_told(
     executor: AgentToolsExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    execution = Execution((Restarted("it died"), Stream("stdout", "a"), Omitted("5 characters")))
+    execution = Execution((Restarted("it died"), Stream("stdout", "a"), Omitted("5 characters", is_text=True)))
     monkeypatch.setattr(executor.sandbox, "run_code", lambda _: execution)
     logs = executor("1").logs
     assert all(text in logs for text in ("it died", "a\n", "5 characters left out"))

@@ -21,13 +21,14 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from agent_tools.bodies.envelopes import MAX_MESSAGES, Envelopes, envelope, messages
-from agent_tools.bodies.json_body import MAX_PARTS, _counted
+from agent_tools.bodies.json_body import MAX_PARTS, BodyRefused, _counted
 from agent_tools.limits import MIB
 from agent_tools.mcp.asgi_app import MOUNT
 from agent_tools.results.commands import CommandOutput, CommandResult, Cursor
 from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
 from agent_tools.wires.e2b.processes import InputMessage
-from agent_tools.wires.open_resources import followed
+from agent_tools.wires.librechat.state import ScriptLines, StartedScript
+from agent_tools.wires.open_resources import OpenResource, followed
 from agent_tools.wires.routing import Operation, checked
 from agent_tools.wires.terminal.files import MAX_TEXT, Replacement, line_at, replaced_all
 from tests.gateway.asking import BOUNDARY, HEAD
@@ -186,6 +187,24 @@ def test_others_are_served_beside_a_command_that_always_prints() -> None:
         assert len([each async for each in followed(process, Cursor())]) == 1_000
 
     assert asyncio.run(_turns(read())) >= 1_000
+
+
+def test_the_time_limit_of_a_script_holds_while_it_writes_lines_without_end() -> None:
+    process: Any = Printing(1_000, b"{}\n" * 1_000)
+    thing = OpenResource(("o", "c"), "c", process, lambda: None)
+    script = StartedScript(thing, "s", 0.0, list)
+    assert asyncio.run(script.go_on())["error"] == "Time limit exceeded"
+    assert process.left > 900
+
+
+def test_lines_of_a_script_that_would_cost_too_much_break_it() -> None:
+    for line in (
+        b'{"x":[' + b"[]," * MAX_PARTS + b"0]}\n",
+        b"[" * 1_000 + b"\n",
+        b'{"calls":[' + b"1," * 1_000 + b"1]}\n",
+    ):
+        with pytest.raises((BodyRefused, ValueError)):
+            ScriptLines().feed(line)
 
 
 def test_replacements_cannot_grow_a_text_beyond_what_a_file_may_have() -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.gateway.asking import until
 from tests.wires.conftest import CHART, Served
 
+FIGURE = "from PIL import Image\ndisplay(Image.new('RGB', (1, 1)))"
 SEEN = "Session not found", "File not found"
 
 
@@ -141,9 +142,8 @@ def test_scripts_that_fail_say_how(served: Served) -> None:
         ("await get_weather(city=1)", "Sandbox exited with code 1", "no such city", None),
         ("import sys; sys.exit(7)", "Sandbox exited with code 7", "", None),
         ("import time; time.sleep(600)", "Time limit exceeded", "", 1_000),
-        ("import os; os.write(2, b'raw')", None, "raw", None),
-        ("from sandbox import hostcall; hostcall('call_tools', [1])", "Sandbox exited with code 1", "calls", None),
-        ("import os; os.kill(os.getpid(), 9)", "Sandbox exited with code 137", "KernelDied", None),
+        ("import os; os.write(3, b'nonsense\\n')", "stdout length exceeded", "", None),
+        ("import os; os.write(1, b'raw')", None, "raw", None),
     ):
         told = run(here, code, path="/exec/programmatic", tools=TOOLS, timeout=timeout, session_id=session)
         if told["status"] == "tool_call_required":
@@ -154,28 +154,31 @@ def test_scripts_that_fail_say_how(served: Served) -> None:
         assert stderr in told["stderr"]
 
 
-def test_threads_with_loops_of_their_own_call_tools(served: Served) -> None:
-    here = client(served)
-    code = (
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "with ThreadPoolExecutor(4) as threads:\n"
-        "    print(sum(threads.map(lambda city: asyncio.run(get_weather(city=city)), range(12))))"
-    )
-    told, asked = run(here, code, path="/exec/programmatic", tools=TOOLS), 0
-    while told["status"] == "tool_call_required":
-        asked += len(told["tool_calls"])
-        results = [{"call_id": each["id"], "result": each["input"]["city"]} for each in told["tool_calls"]]
-        given = {"continuation_token": told["continuation_token"], "tool_results": results}
-        told = here.post("/exec/programmatic", json=given).json()
-    assert (told["status"], told["stdout"], asked) == ("completed", "66\n", 12)
-
-
 def test_output_that_is_left_out_is_named(served: Served) -> None:
+    told = run(client(served), "print('x' * 1_000_000)\nprint('end')")
+    assert "characters left out" in told["stdout"]
+    assert told["stdout"].endswith("end\n")
+
+
+def test_a_figure_that_cannot_be_saved_costs_nothing_else(served: Served) -> None:
     here = client(served)
-    for path in ("/exec", "/exec/programmatic"):
-        told = run(here, "print('x' * 1_000_000)\nprint('end')", path=path)
-        assert "characters left out" in told["stdout"]
-        assert told["stdout"].endswith("end\n")
+    told = run(here, f"import os\nprint('a')\nos.chmod('.', 0o555)\n{FIGURE}")
+    run(here, "os.chmod('.', 0o755)", session_id=told["session_id"])
+    assert told["stdout"].startswith("a\n")
+    assert "a figure could not be saved" in told["stderr"]
+
+
+def test_a_script_ends_as_a_program_does(served: Served) -> None:
+    code = (
+        "import atexit, threading, time\nout = open('out.txt', 'w')\nout.write('data')\n"
+        "atexit.register(print, 'exit')\n"
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()"
+    )
+    here = client(served)
+    told = run(here, code, path="/exec/programmatic", tools=TOOLS)
+    assert (told["status"], told["stdout"]) == ("completed", "thread\nexit\n")
+    name, session = told["files"][0], told["session_id"]
+    assert here.get(f"/download/{session}/{name['id']}").content == b"data"
 
 
 def test_a_client_that_leaves_ends_its_code(served: Served) -> None:

@@ -146,7 +146,7 @@ def test_the_audit_log_has_each_script_and_nothing_else(serve: Any, tmp_path: Pa
         ]
         == "3\n"
     )
-    begun = [line for line in map(json.loads, path.read_text().splitlines()) if "code_sha256" in line]
+    begun = [line for line in map(json.loads, path.read_text().splitlines()) if line["event"] == "command_begun"]
     assert [line["code_sha256"] for line in begun] == [
         hashlib.sha256(code.encode()).hexdigest() for code in (*codes, "print(3)")
     ]

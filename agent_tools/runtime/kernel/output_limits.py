@@ -113,7 +113,7 @@ class _Budget:
 
     def _characters(self) -> Iterator[Output]:
         if self.chars_dropped:
-            yield Omitted(f"{self.chars_dropped:,} characters")
+            yield Omitted(f"{self.chars_dropped:,} characters", is_text=True)
         self.chars_dropped = 0
 
     def note(self, output: Omitted) -> Iterator[Output]:

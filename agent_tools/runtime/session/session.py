@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from agent_tools.engines.engine import Engine, EngineContainer
 from agent_tools.errors import EngineError, FileRejected, InvalidParams, KernelError, SandboxGone, SessionClosed
@@ -31,9 +30,6 @@ from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox, KernelBranch
 from agent_tools.runtime.session.kernel_recovery import KernelRecovery, StartSandbox
 from agent_tools.runtime.session.session_variables import SessionVariables
-
-if TYPE_CHECKING:
-    from agent_tools.runtime.host_calls.host_calls import HostCalls
 
 NOT_RUN = Error("KeyboardInterrupt", "the code was cancelled before it ran", "")
 
@@ -415,17 +411,12 @@ def fork(session: Session) -> BranchSession:
     return _opened(session, session.variables.branch())
 
 
-def fresh_session(session: Session, functions: tuple[HostCalls, str] | None = None) -> BranchSession:
-    """Return a new session in the same sandbox, also while that runs code. Errors as for `Sandbox.fresh_kernel`.
-
-    `functions` are the service and the definitions of host functions that it has instead of the other one's.
-    """
-    sandbox, spec = session.live(), session.spec
-    if functions:
-        spec = replace(spec, host_calls=functions[0], prelude=functions[1])
+def fresh_session(session: Session) -> BranchSession:
+    """Return a new session in the same sandbox, also while that runs code. Errors as for `Sandbox.fresh_kernel`."""
+    sandbox = session.live()
     try:
         with sandbox.use():
-            return _opened(session, KernelBranch(sandbox, spec, is_fresh=True))
+            return _opened(session, KernelBranch(sandbox, session.spec, is_fresh=True))
     except (EngineError, KernelError) as exc:
         if session.is_closed:
             raise SessionClosed("The session was closed meanwhile.") from exc

@@ -11,7 +11,6 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -30,11 +29,11 @@ from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.limits import MIB
 from agent_tools.machine.folder import Facts, Snapshot, safe_name
+from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.librechat.answers import printed
-from agent_tools.wires.librechat.scripts import LIMITS, ClientTools, ToolScript
-from agent_tools.wires.open_resources import COMMAND, SLOT_TIMEOUT, CodeRun, OpenResource, RunningResources
+from agent_tools.wires.librechat.state import LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
+from agent_tools.wires.open_resources import AHEAD, COMMAND, SLOT_TIMEOUT, CodeRun, Processes, program, used
 from agent_tools.wires.routing import (
     CHUNK_BYTES,
     Json,
@@ -84,12 +83,12 @@ Files = Annotated[list[_File] | None, at_most(MAX_FILES)]
 
 
 class _Wire:
-    """The sessions, and scripts that wait for their tools."""
+    """The sessions, and scripts, each with its `StartedScript` as the label."""
 
     def __init__(self, containers: Containers[Any], rows: Rows) -> None:
         self.containers = containers
         self.contents = Contents(containers, rows)
-        self.scripts: RunningResources[ToolScript] = RunningResources(containers, COMMAND, MAX_SCRIPTS, "scripts")
+        self.processes = Processes(containers, COMMAND, MAX_SCRIPTS, "scripts")
 
 
 class _Call(WireRequest):
@@ -195,10 +194,24 @@ async def _exec(
             else:
                 sandbox.run_code(f"import sys; sys.argv = {['main.py', *(args or [])]!r}")
                 done = sandbox.run_code(code, timeout=seconds, cancelled=run.event)
-                stdout, stderr = printed(sandbox, done, done.shown, note)
+                stdout, stderr = _printed(sandbox, done, note)
         return {**told, "stdout": stdout, "stderr": missing + stderr, "files": call.changed(session, before)}
 
     return await while_connected(call.request, in_thread(work, run.cancel)) or told
+
+
+def _printed(sandbox: Sandbox, done: Execution, note: str) -> tuple[str, str]:
+    """Return the stdout and stderr of Python that ran in a kernel. Figures that it showed become files."""
+    lost = list[str]()
+    for picture in done.pictures:
+        kind = picture.mime.rpartition("/")[2].partition("+")[0]
+        try:
+            sandbox.write_file(f"figure-{secrets.token_hex(4)}.{kind}", picture.data)
+        except OSError as exc:  # the answer has the rest nevertheless
+            lost.append(f"[a figure could not be saved: {exc.strerror}]")
+    stdout = done.stdout + (f"{done.shown}\n" if done.shown else "")
+    notes = "".join(f"{each}\n" for each in (note, *done.notes, *lost) if each)
+    return stdout, done.stderr + (f"{done.error.text}\n" if done.error else "") + notes
 
 
 @ROUTES.on("POST", "/exec/programmatic")
@@ -217,35 +230,42 @@ async def _programmatic(
 ) -> Any:
     if continuation_token:
         missing = "There is no such continuation_token: the script has ended."
-        started = call.wire.scripts.find((call.owner,), continuation_token, missing)
-        if not started.it.tools.answer({each.call_id: each.model_dump() for each in tool_results or []}):
+        script: StartedScript = call.wire.processes.find((call.owner,), continuation_token, missing).label
+        if not script.lines.calls:
             raise HTTPException(404, missing)
+        await script.send_results(tool_results or [])
     else:
         if lang != "py":
             raise HTTPException(400, f"{lang} cannot call tools here: use py.")
         session = await aside(call.choose, session_id, user_id, runtime_session_hint, files or [])
-        started = await _started(call, session, code, tools or [], files or [], (timeout or 60_000) / 1_000)
-    answer = await while_connected(call.request, started.it.go_on())
-    if answer and "tool_calls" in answer:
-        return {"session_id": started.place[1], "continuation_token": started.id, **answer}
-    await call.wire.scripts.end(started)
+        script = await _script(call, session, code, tools or [], files or [], (timeout or 60_000) / 1_000)
+    answer = await while_connected(call.request, script.go_on())
     if answer is None:
+        script.thing.it.kill()
         return {"status": "error", "error": "The client has left."}
-    return {"session_id": started.place[1], **answer}
+    return answer
 
 
-async def _started(
+async def _script(
     call: _Call, session: str, code: str, tools: list[dict[str, Any]], files: list[_File], seconds: float
-) -> OpenResource[ToolScript]:
-    """Start a script in a fresh kernel of a session."""
-    own = ClientTools(str(tool.get("name", ""))[:256] for tool in tools)
+) -> StartedScript:
+    def container() -> str:
+        return call.ensure(session)
 
-    def begin(sandbox: Sandbox) -> ToolScript:
-        before, missing = call.bring(sandbox, session, files)
-        kernel = sandbox.fresh_kernel(hostcalls=own, call_limits=LIMITS)
-        return ToolScript(kernel, own, code, seconds, missing, partial(call.changed, session, before))
-
-    return await call.wire.scripts.open((call.owner, session), lambda: call.ensure(session), begin)
+    before, missing = await used(call.wire.containers, container, lambda sandbox: call.bring(sandbox, session, files))
+    names = [str(tool.get("name", ""))[:256] for tool in tools]
+    given = {"code": code, "tools": {identifier(name): name for name in names}}
+    thing = await call.wire.processes.start(
+        (call.owner, session),
+        container,
+        pace=AHEAD,
+        **await aside(program, SOURCE, given, code),
+        timeout=LONGEST,
+        max_output=2 * MAX_LINE,
+    )
+    thing.label = script = StartedScript(thing, session, seconds, lambda: call.changed(session, before))
+    script.lines.printed.write(missing)
+    return script
 
 
 @ROUTES.on("POST", "/upload")
@@ -327,7 +347,7 @@ async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGI
     try:
         yield app
     finally:  # another door may fail to close
-        await wire.scripts.close()
+        await wire.processes.close()
 
 
 MOUNT = Mount("/librechat", _opened, has_tree=True, public=("/health",))

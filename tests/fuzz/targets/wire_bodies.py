@@ -1,4 +1,4 @@
-"""Bodies, messages, names and notebooks as clients and code give them to the wires."""
+"""Bodies, messages, names, notebooks and a script's lines as clients and code give them to the wires."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
 from agent_tools.wires.e2b.processes import InputMessage
 from agent_tools.wires.e2b.state import E2BState
 from agent_tools.wires.librechat import _inside
-from agent_tools.wires.librechat.scripts import identifier
+from agent_tools.wires.librechat.state import MAX_PRINTED, ScriptLines, identifier
 from agent_tools.wires.paths import Home
 from agent_tools.wires.routing import checked
 from agent_tools.wires.terminal.notebooks import NotebookFile, source_of
@@ -31,8 +31,15 @@ MODELS = [
 def read_bodies(parts: Parts) -> None:
     """Read them as each of these.
 
-    No name leads out of the folder, and the size of a terminal is one that can be.
+    No name leads out of the folder, a call has the three fields that it needs, and the size of a terminal is one that
+    can be.
     """
+    lines = ScriptLines()
+    with contextlib.suppress(BodyRefused, ValueError):
+        for part in parts:
+            lines.feed(part)
+    assert len(lines.printed.getvalue()) <= MAX_PRINTED
+    assert all(set(each) == {"id", "name", "input"} for each in lines.calls)
     envelopes = Envelopes()
     with contextlib.suppress(HTTPException):
         read = [message for part in parts for message in envelopes.feed(part)]
@@ -73,7 +80,7 @@ TARGET = Target(
     allowed=(),
     bound=Bound(seconds_per_byte=40e-6, bytes_per_byte=256),
     words=(
-        *(b"}}]}\n", b"\n", b"[" * 99),
+        *(b'{"out": "', b'{"calls": [{"id": "', b'", "name": "', b'", "input": {', b"}}]}\n", b"\n", b"[" * 99),
         *(
             b'"path": "',
             b'"replacements": [{"target": "',

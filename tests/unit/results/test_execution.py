@@ -59,15 +59,19 @@ def test_an_execution_gives_its_streams_and_result() -> None:
 
 
 def test_what_is_left_out_is_named_in_the_stream_that_it_follows() -> None:
-    outputs = (OUT, NOTE, OUT, ERR, NOTE)
+    cut = Omitted("5 characters", is_text=True)
+    outputs = (OUT, cut, OUT, ERR, cut)
     left_out = "\n[... 5 characters left out ...]\n"
     assert Execution(outputs).stdout == f"a{left_out}a"
     assert Execution(outputs).stderr == f"e{left_out}"
-    assert Execution((NOTE, ERR)).stdout == left_out
+    assert Execution((cut, ERR)).stdout == left_out
+    assert Execution(outputs).notes == ()
 
 
-def test_a_kernel_that_had_ended_is_a_note() -> None:
-    assert Execution((FRESH, OUT)).notes == (FRESH.text,)
+def test_a_kernel_that_had_ended_and_a_picture_that_is_missing_are_notes() -> None:
+    execution = Execution((FRESH, OUT, Omitted("a picture")))
+    assert execution.notes == (FRESH.text, "[... a picture left out ...]")
+    assert execution.stdout == "a"
 
 
 def test_what_was_shown_without_a_picture_is_text_beside_the_result() -> None:

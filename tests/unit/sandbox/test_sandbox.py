@@ -18,11 +18,9 @@ import nbformat
 import pytest
 
 from agent_tools import AsyncSandbox, Sandbox
-from agent_tools.code_mode.toolset import Toolset
 from agent_tools.engines.engine import EngineContainer
 from agent_tools.errors import InvalidParams, KernelDied, SessionBusy, SessionClosed
 from agent_tools.guest.processes import processes
-from agent_tools.limits import CallLimits
 from agent_tools.machine.event_loop import join, leave
 from agent_tools.results.execution import Died, Output, Restarted, Stream
 from agent_tools.results.variables import RestorePoint
@@ -95,7 +93,7 @@ def test_code_runs_where_the_extra_for_functions_is_not_installed(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "pydantic" else find(name, *rest)
     )
-    monkeypatch.setattr("agent_tools.sandbox.opening.host_side", pytest.fail)
+    monkeypatch.setattr("agent_tools.sandbox.opening._host_side", pytest.fail)
     with Sandbox(runtime=process_runtime) as sandbox:
         assert sandbox.run_code("6 * 7").value == 42
 
@@ -425,27 +423,6 @@ def test_a_fresh_kernel_knows_nothing_and_goes_its_own_way(sandbox: Sandbox) -> 
             assert second.run_code("'x' in globals()").value is False
         fresh.restart()
         assert fresh.run_code("'x' in globals()").value is False
-
-
-def test_a_fresh_kernel_may_have_functions_of_its_own(sandbox: Sandbox) -> None:
-    def double(number: int) -> int:
-        return 2 * number
-
-    def failure(kernel: Sandbox, code: str) -> str:
-        error = kernel.run_code(code).error
-        assert error
-        return error.text
-
-    limits = CallLimits(max_calls=1)
-
-    with sandbox.fresh_kernel(hostcalls=Toolset([double], style="sync"), call_limits=limits) as fresh:
-        assert fresh.run_code("double(21)").value == 42
-        assert "HostCallBudgetExceeded" in failure(fresh, "double(1); double(2)")
-        fresh.restart()
-        assert fresh.run_code("double(2)").value == 4
-        with fresh.fresh_kernel() as second:
-            assert second.run_code("double(3)").value == 6
-    assert "NameError" in failure(sandbox, "double(1)")
 
 
 def test_a_fresh_kernel_needs_no_idle_one(sandbox: Sandbox) -> None:

@@ -128,7 +128,7 @@ def test_a_command_whose_start_is_cancelled_ends(never_begun: Process) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("mount", "resources"), [(e2b.MOUNT, "commands"), (librechat.MOUNT, "scripts")])
+@pytest.mark.parametrize(("mount", "resources"), [(e2b.MOUNT, "commands"), (librechat.MOUNT, "processes")])
 def test_a_door_ends_what_is_open_also_if_another_door_fails_to_close(mount: Mount, resources: str) -> None:
     containers, rows = Containers(), SimpleNamespace()
     ended = threading.Event()
@@ -136,7 +136,7 @@ def test_a_door_ends_what_is_open_also_if_another_door_fails_to_close(mount: Mou
     async def main() -> None:
         async with mount.open(containers, rows) as app:  # type: ignore[arg-type]
             resources_of: Any = getattr(app.state.wire, resources)
-            process = SimpleNamespace(kill=ended.set, is_over=False, wait=lambda: asyncio.to_thread(ended.wait))
+            process = SimpleNamespace(sync=SimpleNamespace(kill=ended.set), is_over=False)
             await resources_of.open(PLACE, lambda: "id", lambda _: process)
             raise OSError("another door")
 
