@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import subprocess
 from types import SimpleNamespace
 from typing import Any
 
 from agent_tools.results.commands import CommandOutput, CommandResult, Cursor
+from agent_tools.results.execution import Execution, Picture, Stream
+from agent_tools.wires.librechat import _printed
 from agent_tools.wires.librechat.state import MAX_CALLS, SOURCE, ScriptLines, StartedScript
 from agent_tools.wires.open_resources import OpenResource, program
 
@@ -91,3 +94,12 @@ def test_a_script_that_ended_while_the_client_ran_its_tools_says_how() -> None:
 
     assert asyncio.run(continued())["error"] == "Sandbox exited with code 137"
     assert script.lines.calls == []
+
+
+def test_a_figure_that_cannot_be_saved_costs_nothing_else() -> None:
+    def write_file(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    sandbox: Any = SimpleNamespace(write_file=write_file)
+    done = Execution((Stream("stdout", "a\n"),), saved=(Picture("image/png", b""),))
+    assert _printed(sandbox, done, "") == ("a\n", "[a figure could not be saved: No space left on device]\n")
