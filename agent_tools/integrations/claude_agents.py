@@ -72,7 +72,7 @@ Call = Callable[..., Coroutine[Any, Any, Any]]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # its options may hold secrets
 class ClaudeWorker:
     """Serves sessions of an environment, at most `sessions` at once, until `run` is cancelled.
 

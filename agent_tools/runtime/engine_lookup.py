@@ -71,7 +71,7 @@ def shared_runtime(engine: str | None = None) -> Runtime:
 
 
 _runtimes: dict[str, Runtime] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()  # an engine may be made of another one
 
 
 def _new_runtime(word: str) -> Runtime:

@@ -16,7 +16,9 @@ from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
+from agent_tools import Sandbox
 from agent_tools.integrations.adk import AgentToolsCodeExecutor
+from agent_tools.results.execution import Execution, Omitted, Restarted, Stream
 from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, PNG, interrupting, run_page
 
 
@@ -103,6 +105,12 @@ def test_sessions_share_nothing_and_the_oldest_makes_way(cfg: dict[str, Any]) ->
     assert "NameError" in run(executor, "print(x)", session="3").stderr
     assert not oldest.is_alive
     executor.close()
+
+
+def test_what_was_left_out_and_a_kernel_that_had_ended_are_told(executor: AgentToolsCodeExecutor) -> None:
+    execution = Execution((Restarted("it died"), Stream("stdout", "a"), Omitted("5 characters", is_text=True)))
+    told = executor._result(Sandbox(), execution).stdout
+    assert all(text in told for text in ("it died", "a\n", "5 characters left out"))
 
 
 def test_the_page_runs() -> None:

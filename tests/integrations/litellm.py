@@ -14,7 +14,8 @@ import litellm
 import pytest
 from litellm.integrations.code_interpreter_interception.handler import CodeInterpreterInterceptionLogger
 
-from agent_tools.integrations.litellm import AgentToolsSandboxConfig
+from agent_tools.integrations.litellm import AgentToolsSandboxConfig, _result
+from agent_tools.results.execution import Execution, Omitted, Restarted, Stream
 from tests.integrations.scenario import AFTER, ENDLESS, FILE, PICTURE, PNG, STATE, cancelled, run_page
 
 
@@ -114,6 +115,12 @@ def test_results_are_theirs_and_a_cancelled_call_keeps_the_variables(cfg: dict[s
     assert first.stdout == "2\n"
     assert failed.error["name"] == "ZeroDivisionError"
     assert after.results[0]["text"] == "43"
+
+
+def test_what_was_left_out_and_a_kernel_that_had_ended_are_told() -> None:
+    told = _result(Execution((Restarted("it died"), Stream("stdout", "a"), Omitted("5 characters", is_text=True))))
+    assert told.stdout == "a\n[... 5 characters left out ...]\n"
+    assert "it died" in told.stderr
 
 
 def test_the_page_runs() -> None:

@@ -64,7 +64,7 @@ class ResponseTurn(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredResponse(ResponseEnd, ResponseTurn, ResponseHead):  # the short columns come first
+class StoredResponse(ResponseEnd, ResponseTurn, ResponseHead):  # whose columns come first
     """A whole response. `bytes` counts its texts, its events, and the results of calls that the model read.
 
     `gateway` is the id of the gateway that makes it.
