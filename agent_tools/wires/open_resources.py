@@ -177,7 +177,7 @@ class Processes(OpenResources[AsyncProcess]):
         try:
             has_begun = await in_thread(partial(process.has_begun, self.start_seconds), process.kill)
         except BaseException:
-            process.kill()  # nobody knows of it
+            process.kill()  # also if it has just begun: nobody knows of it
             raise
         if not has_begun:
             process.kill(f"the sandbox did not start it within {self.start_seconds:g} s")  # unless it has ended
