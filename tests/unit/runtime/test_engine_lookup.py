@@ -20,15 +20,19 @@ from agent_tools.runtime.engine_lookup import checked_engine, shared_runtime
 from agent_tools.runtime.runtime import Runtime
 
 PLUGIN = """
+from agent_tools.runtime.engine_lookup import shared_runtime
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
+
+def outer(word):
+    return shared_runtime("process")
 
 def process(word):
     runtime = Runtime(ProcessEngine(), lambda packages: "none")
     runtime.word = word
     return runtime
 """
-POINTS = "[agent_tools.engines]\nprocess = plugin_engine:process\n"
+POINTS = "[agent_tools.engines]\nprocess = plugin_engine:process\nouter = plugin_engine:outer\n"
 
 
 @pytest.fixture
@@ -115,6 +119,10 @@ def test_an_engine_of_another_package_serves_its_word(installed: None, work_dir:
         runtime = shared_runtime("process://there")
         assert runtime.word == "process://there"  # type: ignore[attr-defined]
         assert shared_runtime("process") is not runtime
+
+
+def test_an_engine_may_be_made_of_another_one(installed: None) -> None:
+    assert shared_runtime("outer") is shared_runtime("process")
 
 
 def test_engine_and_runtime_do_not_go_together(process_runtime: Runtime) -> None:
