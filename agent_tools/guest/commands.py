@@ -83,9 +83,7 @@ class CommandServer:
 
     def notice_children(self) -> None:
         """Wake up whenever a child ends: by a signal, since not every runtime has pidfds."""
-        reader, writer = os.pipe()
-        os.set_blocking(reader, False)
-        os.set_blocking(writer, False)
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # which PID 1 ignores, and commands would inherit
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

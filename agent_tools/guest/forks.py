@@ -45,6 +45,14 @@ def may_signal(kill: Callable[[int, int], None] = os.kill) -> bool:
     return True
 
 
+def silence(*descriptors: int) -> None:
+    """Point descriptors at /dev/null: a reader finds its end, and nothing is made of what is written."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in descriptors:
+        os.dup2(null, descriptor)
+    os.close(null)
+
+
 def set_dumpable(dumpable: bool) -> None:
     """Allow or forbid processes of the same user to read this one's memory."""
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(dumpable), 0, 0, 0)

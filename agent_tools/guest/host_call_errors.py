@@ -54,6 +54,7 @@ def error_of(head: dict[str, Any]) -> BaseException:
 
 
 # These have a meaning for event loops or iteration, or cannot be made from a message alone.
-_NOT_FROM_TEXT = {StopIteration, StopAsyncIteration, UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError} | {
-    getattr(builtins, name) for name in ("ExceptionGroup",) if hasattr(builtins, name)
-}
+_NOT_FROM_TEXT = (
+    *(StopIteration, StopAsyncIteration, ExceptionGroup),
+    *(UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError),
+)

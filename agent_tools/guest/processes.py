@@ -115,12 +115,7 @@ def kill_offspring(spared: Collection[int]) -> None:
     For the supervisor of a branch in a sandbox: all processes of the sandbox are stopped meanwhile. Where two
     supervisors stop each other, PID 1 lets them go on at the next process that it ends.
     """
-
-    def doomed(table: Table) -> set[int]:
-        below = {pid for pid in table if descends(pid, (os.getpid(),), table)}
-        return {pid for pid in below if not descends(pid, spared, table)}
-
-    _kill_while_all_stand(doomed)
+    _kill_while_all_stand(lambda table: _below(os.getpid(), spared, table))
 
 
 def _kill_while_all_stand(doomed_of: Callable[[Table], set[int]]) -> bool:
@@ -164,12 +159,13 @@ def kill_below(root: int, spared: Collection[int]) -> None:
     All are stopped, one after another, before the first is killed, for END_TIMEOUT at most: for processes that share
     their machine with others.
     """
+    stop_and_kill(lambda table: _below(root, spared, table))
 
-    def doomed(table: Table) -> set[int]:
-        below = {pid for pid in table if pid != root and descends(pid, (root,), table)}
-        return {pid for pid in below if not descends(pid, spared, table)}
 
-    stop_and_kill(doomed)
+def _below(root: int, spared: Collection[int], table: Table) -> set[int]:
+    """Return the descendants of a process, except these and their descendants."""
+    below = {pid for pid in table if pid != root and descends(pid, (root,), table)}
+    return {pid for pid in below if not descends(pid, spared, table)}
 
 
 def stop_and_kill(doomed_of: Callable[[Table], set[int]], but: Collection[int] = ()) -> set[int]:

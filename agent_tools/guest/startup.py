@@ -12,6 +12,7 @@ from traitlets.config import Config
 from . import packages
 from .checkpoints.frozen import Branched, Woken, own_files
 from .checkpoints.taking import Checkpoints
+from .forks import silence
 from .kernel.cells import CellCompiler
 from .kernel.kernel import SandboxKernel
 from .kernel.message_writer import MessageWriter
@@ -111,7 +112,7 @@ def _make_kernel(writer: MessageWriter, pipes: list[int]) -> tuple[SandboxKernel
     """Make the kernel around the shell that is there, with stdout and stderr as its streams."""
     shell = SandboxShell.instance()
     session = WireSession(writer)
-    _silence_stdin()
+    silence(0)
     streams = [
         OutputStream("stdout", 1, pipes[:2], session.printed),
         OutputStream("stderr", 2, pipes[2:], session.printed),
@@ -146,10 +147,3 @@ def _seed_caches() -> None:
         for name in os.listdir(DATASETS):
             if not os.path.lexists(link := os.path.join(cache, name)):
                 os.symlink(os.path.join(DATASETS, name), link)
-
-
-def _silence_stdin() -> None:
-    """Point fd 0 at /dev/null: a reader finds its end."""
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.close(null)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ..processes import has_children
+from ..processes import command_line, has_children
 from .idle_pools import idle_pools
 
 OURS = 2  # threads of a kernel: the main one and the watcher
@@ -149,7 +149,7 @@ def children_of_code() -> set[int]:
     if not has_children():
         return set()
     pids = {pid for task in os.listdir(_TASKS.format("self")) for pid in _children(task)}
-    return {int(pid) for pid in pids if lives(pid) and not is_tracker(pid)} - idle_pools()[1]
+    return {int(pid) for pid in pids if lives(pid) and not is_tracker(int(pid))} - idle_pools()[1]
 
 
 def forget_trackers() -> None:
@@ -159,12 +159,10 @@ def forget_trackers() -> None:
             tracker._resource_tracker._fd = tracker._resource_tracker._pid = None
 
 
-def is_tracker(pid: str) -> bool:
+def is_tracker(pid: int) -> bool:
     """Return whether a process tracks the resources of multiprocessing, or of loky."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        command = file.read()
-        return any(f"from {tracker} import main".encode() in command for tracker in _TRACKERS)
-    return False
+    command = command_line(pid)
+    return any(f"from {tracker} import main".encode() in command for tracker in _TRACKERS)
 
 
 def _children(task: str) -> list[str]:

@@ -20,6 +20,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
+from ..forks import silence
 from ..wire.words import MAX_NUMBER, TEMPORARY_FOLDERS, FolderName
 
 CHECK_SECONDS = 0.025  # seconds between two looks, while code runs
@@ -114,9 +115,7 @@ class Decoys:
 def _sleep() -> NoReturn:
     try:
         os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in range(3):
-            os.dup2(null, descriptor)
+        silence(0, 1, 2)
         os.execve(DECOY_PROGRAM[0], DECOY_PROGRAM, {})
     finally:
         os._exit(1)

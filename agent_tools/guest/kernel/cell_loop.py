@@ -133,12 +133,12 @@ class CellLoop(asyncio.SelectorEventLoop):
 def let_cells_run_loops() -> None:
     """Let what runs a loop to its end do so in a cell."""
     asyncio.run = asyncio.runners.run = _aside(asyncio.run)
-    loop, runner = asyncio.BaseEventLoop, getattr(asyncio, "Runner", None)  # the latter from Python 3.11 on
+    loop = asyncio.BaseEventLoop
+    runner: Any = asyncio.Runner
     loop.run_forever = _aside(loop.run_forever)  # type: ignore[method-assign]
     loop.run_until_complete = _aside(loop.run_until_complete)  # type: ignore[method-assign]
-    if runner:
-        runner.run = _aside(_cancelling(runner.run))
-        runner._on_sigint = _noted(runner._on_sigint)
+    runner.run = _aside(_cancelling(runner.run))
+    runner._on_sigint = _noted(runner._on_sigint)
 
 
 def _aside(stock: Any) -> Any:

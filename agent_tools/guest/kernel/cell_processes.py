@@ -138,7 +138,7 @@ class CellProcesses:
         parent = group[pid].parent
         if parent in group and ignores(parent, signal.SIGINT):  # inherited
             return self._lives_on(parent, group)
-        return parent != self._owner or is_tracker(str(pid))
+        return parent != self._owner or is_tracker(pid)
 
 
 class StartedProcess(NamedTuple):

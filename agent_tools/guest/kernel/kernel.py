@@ -314,9 +314,7 @@ class SandboxKernel(IPythonKernel):
 
     def _wake_loop_by_signals(self) -> None:
         """Let signals wake an idle event loop: a stock kernel keeps waiting through SIGINT."""
-        reader, writer = os.pipe()
-        os.set_blocking(reader, False)
-        os.set_blocking(writer, False)
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._signals = reader, writer
         self.loop.add_reader(reader, lambda: os.read(reader, 4096))
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

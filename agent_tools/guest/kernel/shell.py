@@ -1,7 +1,6 @@
 """IPython's shell for sandboxes: well-known names, tracebacks of user code only, no questions to a person."""
 
 import asyncio
-import builtins
 import contextlib
 import inspect
 import json
@@ -45,8 +44,7 @@ def prepare_shell(shell: Any) -> None:
     libraries.adapt(shell)
     plain_forms.show_as_text(shell.display_formatter)
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
-    groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
-    shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
+    shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, BaseExceptionGroup), _format_plainly)
     interrupts.raise_unraisable()
     interrupts.shield_forks()
     interrupts.let_be_nudged()

@@ -26,9 +26,7 @@ class Watcher:
         self._writer = writer
         self._printed = printed
         self._streams = {stream.pipe: stream for stream in streams}
-        self._bell, self._ring = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._ring, False)
+        self._bell, self._ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._awake_until = 0.0
         self._is_flooded = False
         writer.rouse = self.rouse

@@ -6,12 +6,11 @@ It is executed once, before any code of the user's. Nobody of the same user can 
 the sandbox ends with it: code that kills every process it sees ends its own sandbox.
 """
 
-import os
 import socket
 import sys
 import time
 
-from ..forks import set_dumpable
+from ..forks import set_dumpable, silence
 
 ADDRESS = "\0agent_tools.hold"  # abstract: in the network namespace of the sandbox, without a file
 LISTEN_TIMEOUT = 60.0  # seconds until PID 1 must listen
@@ -23,9 +22,7 @@ def main(address: str = ADDRESS) -> None:
     set_dumpable(False)
     with connected(address, time.monotonic() + LISTEN_TIMEOUT) as pid_1:
         socket.send_fds(pid_1, [b"\0"], [0, 1])
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 0)
-        os.dup2(null, 1)
+        silence(0, 1)
         pid_1.recv(1)
 
 

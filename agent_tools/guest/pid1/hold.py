@@ -17,6 +17,7 @@ import struct
 import sys
 from collections.abc import Iterator
 
+from ..forks import silence
 from .hand_over import ADDRESS
 from .lifeline import Received, StdioLifeline
 
@@ -56,7 +57,7 @@ class Hold:
             descriptors = handed_over(bearer, self._timeout)
         except OSError:  # a TimeoutError, too
             sys.exit("nobody has handed over a stream")
-        silence()
+        silence(0, 1, 2)  # PID 1's own streams lead into the log of the node
         return HeldLifeline(bearer, *descriptors)
 
 
@@ -108,11 +109,3 @@ def limit(what: int, most: int) -> None:
     _, hard = resource.getrlimit(what)
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(what, (most, most))
-
-
-def silence() -> None:
-    """Make nothing of PID 1's own streams, which lead into the log of the node."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(null, stream)
-    os.close(null)

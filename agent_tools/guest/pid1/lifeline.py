@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Iterator
 
+from ..forks import silence
 from ..wire.mux import Mux, MuxError
 from ..wire.sockets import await_room, pair
 from ..wire.words import MAX_WORDS, WITH_SOCKETS, Order, Ready, Report, channels, read_order, write
@@ -62,10 +63,7 @@ class SocketLifeline:
 def take_stdio() -> tuple[int, int]:
     """Return duplicates of stdin and stdout, and replace both by /dev/null for later processes."""
     stdin, stdout = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    os.close(null)
+    silence(0, 1)
     return stdin, stdout
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from ..checkpoints.oom_priority import COPY_FIRST, rank
 from ..files.content import Content
+from ..forks import silence
 from ..kernel.shell import SandboxShell
 from ..wire.sockets import await_input
 from .record_buffer import SessionPickler, VariableTooLarge, packed
@@ -95,9 +96,7 @@ def _become_background(connected: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        os.dup2(null, number)
+    silence(0, 1, 2)
     unread = os.open(os.devnull, os.O_WRONLY)
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) != connected.fileno():

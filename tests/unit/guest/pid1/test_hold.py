@@ -24,7 +24,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> str:
     address = f"\0agent_tools.test.{os.getpid()}"
     monkeypatch.setattr(hold, "ADDRESS", address)
     monkeypatch.setattr(hold, "limit", lambda what, most: None)  # which is for good
-    monkeypatch.setattr(hold, "silence", lambda: None)
+    monkeypatch.setattr(hold, "silence", lambda *descriptors: None)
     return address
 
 
