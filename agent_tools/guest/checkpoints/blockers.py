@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..processes import command_line, has_children
-from .idle_pools import idle_pools
+from .pools import idle_pools
 
 OURS = 2  # threads of a kernel: the main one and the watcher
 SAFE = frozenset(("jemalloc_bg_thd",))  # by their names: their library makes them anew in a fork

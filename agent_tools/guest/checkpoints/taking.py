@@ -19,7 +19,7 @@ from . import hot_pages, oom_priority
 from .blockers import code_has_children, code_has_threads, end_idle, end_waiting, forget_trackers, living, unknown
 from .datagrams import AWAKE, CHILDREN, MAX_BYTES, MEMORY, THREADS, TIME
 from .frozen import Line, Woken, freeze
-from .idle_pools import living_pools, restart_pools
+from .pools import living_pools, restart_pools
 
 if TYPE_CHECKING:
     from ..kernel.message_writer import MessageWriter

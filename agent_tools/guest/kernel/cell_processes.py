@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ..checkpoints import pools
 from ..checkpoints.blockers import children_of_code, is_tracker, lives, threads_of_code
 from ..checkpoints.oom_priority import DECOY_COMMAND
 from ..processes import (
@@ -28,7 +29,6 @@ from ..processes import (
     signal_all,
     stop_and_kill,
 )
-from . import pools
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of a second, in which the kernel tells when a process started
 GRACE = 0.3  # seconds from SIGINT to SIGKILL; less than PID 1's graces for the kernel itself
