@@ -16,7 +16,7 @@ neither end ever buffers more than WINDOW bytes of a stream. Nothing in here wai
 import contextlib
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .framing import FrameBuffer, Window
 
@@ -99,9 +99,13 @@ class MuxStream:
 
 
 class Mux:
-    """The streams of one pipe. The owner passes received bytes to `feed`, and writes `out` to the pipe when it can."""
+    """The streams of one pipe. The owner passes received bytes to `feed`, and writes `out` to the pipe when it can.
 
-    def __init__(self) -> None:
+    `forget` is called with the descriptor of every socket before it is closed.
+    """
+
+    def __init__(self, forget: "Callable[[int], object]" = bool) -> None:
+        self._forget = forget
         self.out = bytearray()
         self.streams: dict[int, MuxStream] = {}
         self._frames = frames()
@@ -165,6 +169,7 @@ class Mux:
         """Drop a channel without a message."""
         stream = self.streams.pop(channel, None)
         if stream:
+            self._forget(stream.end.fileno())
             stream.end.close()
 
     def close_all(self) -> None:

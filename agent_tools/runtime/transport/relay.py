@@ -33,20 +33,6 @@ READS_PER_STEP = 4  # pieces of up to 256 KiB
 STEP_SECONDS = 0.05  # after which a step takes no further piece: there are frames of few bytes
 
 
-class WatchedMux(Mux):
-    """Reports every socket before it closes it."""
-
-    def __init__(self, forget: Callable[[int], None]) -> None:
-        super().__init__()
-        self._forget = forget
-
-    def close(self, channel: int) -> None:
-        """Drop a channel without a message."""
-        if stream := self.streams.get(channel):
-            self._forget(stream.end.fileno())
-        super().close(channel)
-
-
 class Relay:
     """Owns the stdio, until it ends or `close` is called. `words` leads to a Lifeline.
 
@@ -67,7 +53,7 @@ class Relay:
         words.setblocking(False)
         self._loop = join(self)
         self._watched = WatchedDescriptors(self._loop)
-        self._mux = WatchedMux(self._watched.forget)
+        self._mux = Mux(self._watched.forget)
         abandon_after_fork(self)
         try:
             with self._lock:
