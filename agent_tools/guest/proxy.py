@@ -2,7 +2,7 @@
 
 It has no policy and no name service: the host reads, allows and makes the connections.
 
-    host  -> guest   u32 length, PEM certificates     written to a file that the environment names to clients
+    host  -> guest   one frame: PEM certificates      written to a file that the environment names to clients
     guest -> host    READY
     then both ways   frames (mux.py): one channel for each connection, which begins with the first bytes of the
                      connection and ends with an empty frame of either side. This end numbers them from 1 up in the
@@ -13,9 +13,9 @@ import contextlib
 import os
 import select
 import socket
-import struct
 
-from .wire.mux import Mux, MuxError
+from .wire.framing import FrameError, read_frame
+from .wire.mux import WORDS, Mux
 
 PORT = 3128
 CERTIFICATES = "/opt/session/certificates.pem"  # in the sandbox's own memory; the environment of clients names it
@@ -42,8 +42,7 @@ def serve(descriptor: int, listener: socket.socket, certificates: str = CERTIFIC
 
 def _read_certificates(host: socket.socket) -> bytes:
     with host.makefile("rb") as stream:  # the host sends nothing more before READY
-        size = struct.unpack(">I", stream.read(4))[0]
-        return stream.read(min(size, MAX_CERTIFICATES))
+        return read_frame(stream.read, {WORDS: MAX_CERTIFICATES}.get)[1]
 
 
 def _keep(content: bytes, path: str) -> None:
@@ -66,7 +65,7 @@ class Carrier:
 
     def run(self) -> None:
         """Carry connections until the host hangs up, and close them."""
-        with contextlib.suppress(OSError, MuxError):
+        with contextlib.suppress(OSError, FrameError):
             while True:
                 self.turn(self.poll())
         self.mux.close_all()
@@ -118,7 +117,7 @@ class Carrier:
             if not data:
                 raise OSError("the host hung up")
             for _ in self.mux.feed(data):
-                raise MuxError("there are no words here")
+                raise FrameError("there are no words here")
 
     def write_host(self) -> None:
         """Write frames as far as the host takes them."""

@@ -10,7 +10,8 @@ import socket
 from collections.abc import Iterator
 
 from ..forks import silence
-from ..wire.mux import Mux, MuxError
+from ..wire.framing import FrameError
+from ..wire.mux import Mux
 from ..wire.sockets import await_room, pair
 from ..wire.words import MAX_WORDS, WITH_SOCKETS, Order, Ready, Report, channels, read_order, write
 
@@ -113,7 +114,7 @@ class StdioLifeline:
                 line = next(orders)
             except StopIteration:
                 return
-            except MuxError:
+            except FrameError:
                 self.is_open = False
             else:
                 yield self._with_sockets(read_order(line))

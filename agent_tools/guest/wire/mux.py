@@ -1,6 +1,6 @@
 """Several byte streams and the lifeline's messages over one pipe, for both ends of the stdio transport.
 
-    frame     u32 channel, u32 length (at most MAX_FRAME), payload
+    kind      of a frame (framing.py): the channel
     channel 0 one frame is one line of words (words.py)
     other     bytes of that stream; an empty payload ends it
     CREDIT|n  u32: so many more bytes may be sent on channel n
@@ -15,56 +15,30 @@ neither end ever buffers more than WINDOW bytes of a stream. Nothing in here wai
 
 import contextlib
 import socket
-import struct
 from collections.abc import Callable, Iterator
 
-from .framing import FrameBuffer, Window
+from .framing import HEADER, FrameError, FrameReader, Window, pack
 
 MAX_FRAME = 64 * 1024
 MAX_OUT = 4 * 1024 * 1024  # bytes waiting for the pipe, from which on streams are not read
 WORDS = 0
-CREDIT = 0x80000000
-HEADER = struct.Struct(">II")
+CREDIT, CREDIT_BYTES = 0x80000000, 4
 
 
-class MuxError(Exception):
-    """The other end broke the protocol or a bound of it."""
+def frames() -> "FrameReader[tuple[int, bytes]]":
+    """Return what cuts a pipe into frames: the channel and the payload of each."""
+    return FrameReader(lambda _: MAX_FRAME, _frame)
 
 
-def frames() -> FrameBuffer:
-    """Return a buffer that cuts a pipe into frames; it raises MuxError for one that is too long."""
-    return FrameBuffer(_measure)
-
-
-def cut(buffer: FrameBuffer, data: bytes) -> "Iterator[tuple[int, bytes]]":
-    """Yield the channel and the payload of each frame that is complete now. Errors as for `frames`."""
-    for head, payload in buffer.feed(data):
-        yield int.from_bytes(head[:4], "big"), payload
+def _frame(channel: int, payload: bytes) -> tuple[int, bytes]:
+    if channel & CREDIT and len(payload) != CREDIT_BYTES:
+        raise FrameError("a malformed grant")
+    return channel, payload
 
 
 def credit(channel: int, granted: int) -> bytes:
     """Return the frame that grants this many more bytes on a channel."""
-    return HEADER.pack(CREDIT | channel, 4) + struct.pack(">I", granted)
-
-
-def read_credit(payload: bytes) -> int:
-    """Return how many bytes a frame grants.
-
-    Raises:
-        MuxError: it is malformed.
-    """
-    if len(payload) != 4:
-        raise MuxError("a malformed grant")
-    return int.from_bytes(payload, "big")
-
-
-def _measure(buffer: bytearray) -> "tuple[int, int] | None":
-    if len(buffer) < HEADER.size:
-        return None
-    _, length = HEADER.unpack_from(buffer)
-    if length > MAX_FRAME:
-        raise MuxError(f"a frame of {length:,} bytes")
-    return HEADER.size, HEADER.size + length
+    return pack(CREDIT | channel, granted.to_bytes(CREDIT_BYTES, "big"))
 
 
 class MuxStream:
@@ -86,7 +60,7 @@ class MuxStream:
         except OSError:
             data = b""
         self.window.may_send -= len(data)
-        return HEADER.pack(channel, len(data)) + data
+        return pack(channel, data)
 
     def write_pending(self, channel: int) -> bytes:
         """Write pending bytes to the socket; return a frame that grants as many, b'' while they are few."""
@@ -117,11 +91,11 @@ class Mux:
     def refuse(self, channel: int) -> None:
         """End a channel that the other side has opened."""
         self.close(channel)
-        self.out += HEADER.pack(channel, 0)
+        self.out += pack(channel, b"")
 
     def say(self, words: bytes) -> None:
         """Send one message of the lifeline."""
-        self.out += HEADER.pack(WORDS, len(words)) + words
+        self.out += pack(WORDS, words)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Decode bytes of the pipe; yield each message of the lifeline before reading the bytes after it.
@@ -129,9 +103,9 @@ class Mux:
         So the owner can open a channel that a line asks for before the first bytes for it are read. Read it to its end.
 
         Raises:
-            MuxError: it is not this protocol, or more than was granted.
+            FrameError: it is not this protocol, or more than was granted.
         """
-        for channel, payload in cut(self._frames, data):
+        for channel, payload in self._frames.feed(data):
             if channel == WORDS:
                 yield payload
             else:
@@ -191,10 +165,10 @@ class Mux:
         if stream is None:
             return
         if channel & CREDIT:
-            stream.window.grant(read_credit(payload))
+            stream.window.grant(int.from_bytes(payload, "big"))
         elif payload:
             if not stream.window.receive(len(payload)):
-                raise MuxError("more than was granted")
+                raise FrameError("more than was granted")
             stream.pending += payload
             with contextlib.suppress(OSError):  # a socket that is gone is noticed when it is polled
                 self.out += stream.write_pending(channel)

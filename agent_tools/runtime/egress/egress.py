@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import struct
 import time
 from concurrent.futures import TimeoutError as TooLate
 from pathlib import Path
@@ -16,6 +15,8 @@ import certifi
 from agent_tools import settings
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import KernelDied
+from agent_tools.guest.wire.framing import pack
+from agent_tools.guest.wire.mux import WORDS
 from agent_tools.guest.wire.sockets import await_hang_up
 from agent_tools.machine.event_loop import join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
@@ -139,6 +140,6 @@ def _greet(end: socket.socket, deadline: float) -> None:
     """Send the certificates that this host trusts, and wait until the guest's proxy is ready."""
     bundle = (settings.ca_bundle() or Path(certifi.where())).read_bytes()
     end.settimeout(max(0.1, deadline - time.monotonic()))
-    end.sendall(struct.pack(">I", len(bundle)) + bundle)
+    end.sendall(pack(WORDS, bundle))
     if end.recv(len(READY)) != READY:
         raise ConnectionResetError("the guest's proxy ended")

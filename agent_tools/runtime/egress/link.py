@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import cast
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.guest.wire.framing import WINDOW, Window
-from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, WORDS, MuxError, credit, cut, frames, read_credit
+from agent_tools.guest.wire.framing import WINDOW, FrameError, Window, pack
+from agent_tools.guest.wire.mux import CREDIT, MAX_FRAME, WORDS, credit, frames
 
 MAX_UNREAD = 16 * WINDOW  # bytes waiting for a guest at which its socket is closed: honest guests leave far fewer
 
@@ -75,10 +75,10 @@ class ProxyChannel:
         """Buffer received bytes; b'' means the end.
 
         Raises:
-            MuxError: they are more than was granted.
+            FrameError: they are more than was granted.
         """
         if not self._window.receive(len(data)):
-            raise MuxError("more than was granted")
+            raise FrameError("more than was granted")
         self._pending += data
         self._is_ended = self._is_ended or not data
         self._changed.set()
@@ -139,23 +139,23 @@ class Link(asyncio.Protocol):
         """Decode bytes of the guest; close the socket if frames are malformed."""
         try:
             self.feed(data)
-        except MuxError:
+        except FrameError:
             self.close()
 
     def feed(self, data: bytes) -> None:
         """Decode bytes of frames.
 
         Raises:
-            MuxError: the frames are malformed, or more than was granted.
+            FrameError: the frames are malformed, or more than was granted.
         """
-        for number, payload in cut(self._frames, data):
+        for number, payload in self._frames.feed(data):
             if number & ~CREDIT == WORDS:
-                raise MuxError("no frame of a connection")
+                raise FrameError("no frame of a connection")
             self._accept(number, payload)
 
     def send(self, number: int, payload: bytes) -> None:
         """Send bytes of one channel, now."""
-        self.write(HEADER.pack(number, len(payload)) + payload)
+        self.write(pack(number, payload))
 
     def write(self, frame: bytes) -> None:
         """Send one frame, now."""
@@ -179,7 +179,7 @@ class Link(asyncio.Protocol):
         if channel is None:
             self._open(number, payload)
         elif number & CREDIT:
-            channel.grant(read_credit(payload))
+            channel.grant(int.from_bytes(payload, "big"))
         else:
             channel.receive(payload)
             if not payload:

@@ -22,7 +22,8 @@ import time
 from collections.abc import Callable
 
 from agent_tools.engines.engine import Stdio, StreamLost
-from agent_tools.guest.wire.mux import MAX_OUT, Mux, MuxError
+from agent_tools.guest.wire.framing import FrameError
+from agent_tools.guest.wire.mux import MAX_OUT, Mux
 from agent_tools.guest.wire.words import MAX_WORDS, Ready, read_report
 from agent_tools.machine.background import start_thread
 from agent_tools.machine.event_loop import READ, WRITE, WatchedDescriptors, join, leave
@@ -93,7 +94,7 @@ class Relay:
                     self._exchange(ready)
                     self._watched.want(self._wanted(), self)
                 return self._has_more and not self._is_ended
-        except (OSError, MuxError) as exc:
+        except (OSError, FrameError) as exc:
             if isinstance(exc, StreamLost):
                 self._note_lost(str(exc))
             self.fail()

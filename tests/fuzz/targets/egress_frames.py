@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from agent_tools.guest.wire.framing import WINDOW
-from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, MuxError
+from agent_tools.guest.wire.framing import HEADER, WINDOW, FrameError
+from agent_tools.guest.wire.mux import CREDIT, MAX_FRAME
 from agent_tools.runtime.egress.link import Link, ProxyChannel
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
@@ -41,7 +41,7 @@ def _frame(channel: int, payload: bytes = b"") -> bytes:
 TARGET = Target(
     carry,
     pieces_of,
-    allowed=(MuxError,),
+    allowed=(FrameError,),
     words=(
         *(_frame(1, b"GET"), _frame(2, b"x" * 100), _frame(1), _frame(2), _frame(3, b"y")),
         *(

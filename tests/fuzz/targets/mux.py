@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from agent_tools.guest.wire.framing import WINDOW
-from agent_tools.guest.wire.mux import MAX_FRAME, MAX_OUT, Mux, MuxError
+from agent_tools.guest.wire.framing import WINDOW, FrameError
+from agent_tools.guest.wire.mux import MAX_FRAME, MAX_OUT, Mux
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 
@@ -49,6 +49,6 @@ def _frame(channel: int, size: int) -> bytes:
 TARGET = Target(
     feed,
     unfold_pieces,
-    allowed=(MuxError,),
+    allowed=(FrameError,),
     words=(_frame(0, 5), _frame(1, 0), _frame(1, 16), _frame(2, 65536), _frame(0x80000001, 4), b"ready", b"\xff" * 4),
 )

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import struct
 import threading
 from pathlib import Path
 from socket import SHUT_RDWR, create_connection, create_server, socketpair
@@ -9,6 +8,8 @@ from socket import SHUT_RDWR, create_connection, create_server, socketpair
 import pytest
 
 from agent_tools.guest import proxy
+from agent_tools.guest.wire.framing import pack
+from agent_tools.guest.wire.mux import WORDS
 
 
 def _greet(certificates: bytes, *where: str) -> bytes:
@@ -17,7 +18,7 @@ def _greet(certificates: bytes, *where: str) -> bytes:
     with host, guest, create_server(("127.0.0.1", 0)) as listener:
         serve = threading.Thread(target=proxy.serve, args=(guest.fileno(), listener.dup(), *where))
         serve.start()
-        host.sendall(struct.pack(">I", len(certificates)) + certificates)
+        host.sendall(pack(WORDS, certificates))
         said = host.recv(1)
         host.shutdown(2)
         serve.join(10)
@@ -50,7 +51,7 @@ def test_connections_end_with_the_host_s_whether_they_have_spoken_or_not(tmp_pat
             target=proxy.serve, args=(guest.fileno(), listener.dup(), str(tmp_path / "certificates.pem"))
         )
         serve.start()
-        host.sendall(struct.pack(">I", 0))
+        host.sendall(pack(WORDS, b""))
         assert host.recv(1) == proxy.READY
         with (
             create_connection(listener.getsockname(), 10) as silent,

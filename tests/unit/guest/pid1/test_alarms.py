@@ -16,7 +16,8 @@ from agent_tools.guest.pid1.alarms import AGAIN, NUDGE, NUDGE_AFTER, Alarms
 from agent_tools.guest.pid1.init import Init
 from agent_tools.guest.pid1.lifeline import SocketLifeline, StdioLifeline
 from agent_tools.guest.processes import processor_time
-from agent_tools.guest.wire.mux import HEADER, WORDS
+from agent_tools.guest.wire.framing import HEADER
+from agent_tools.guest.wire.mux import WORDS
 from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Interrupt, Order, write
 
 TIMEOUT, GRACE = 10.0, 0.5

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_tools.guest.wire.framing import WINDOW
-from agent_tools.guest.wire.mux import CREDIT, MAX_FRAME, MAX_OUT, Mux, MuxError
+from agent_tools.guest.wire.framing import WINDOW, FrameError
+from agent_tools.guest.wire.mux import CREDIT, MAX_FRAME, MAX_OUT, Mux
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 
@@ -231,7 +231,7 @@ VIOLATIONS = {
 @pytest.mark.parametrize("data", VIOLATIONS.values(), ids=VIOLATIONS.keys())
 def test_a_violation_is_an_error_before_anything_is_held(new_side: Callable[..., Side], data: bytes) -> None:
     side = new_side(1)
-    with pytest.raises(MuxError):
+    with pytest.raises(FrameError):
         list(side.mux.feed(data))
     assert len(side.mux.streams[1].pending) <= WINDOW
 

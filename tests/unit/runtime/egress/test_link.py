@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_tools.guest.wire.framing import WINDOW
-from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, MuxError
+from agent_tools.guest.wire.framing import HEADER, WINDOW, FrameError
+from agent_tools.guest.wire.mux import CREDIT, MAX_FRAME
 from agent_tools.runtime.egress.link import MAX_UNREAD, ClientHungUp, Link, ProxyChannel
 
 
@@ -97,7 +97,7 @@ def test_a_guest_that_breaks_the_frames_is_hung_up_on(data: bytes) -> None:
         link, transport, _ = await made()
         link.data_received(data)
         assert transport.is_aborted
-        with pytest.raises(MuxError):
+        with pytest.raises(FrameError):
             (await made())[0].feed(data)
 
     run(work())
