@@ -32,7 +32,6 @@ from .processes import Family, adopt_orphans, family, kill_tree
 from .wire import commands as wire
 from .wire.commands import (
     CommandEnded,
-    CommandError,
     CommandPrinted,
     How,
     Input,
@@ -41,12 +40,12 @@ from .wire.commands import (
     Spec,
     Started,
     Taken,
-    write_event,
 )
+from .wire.framing import FrameError
 from .wire.sockets import await_input
 from .wire.words import StreamName
 
-NO_ROOM = write_event(CommandEnded("no program", errno.EAGAIN))  # the answer to a command whose server cannot start
+NO_ROOM = wire.write(CommandEnded("no_program", errno.EAGAIN))  # the answer to a command whose server cannot start
 
 
 def serve(orders: socket.socket, work_dir: str) -> None:
@@ -193,7 +192,7 @@ class Command:
                     self.obey(order)
         except BlockingIOError:
             pass
-        except (OSError, CommandError):
+        except (OSError, FrameError):
             return self.hang_up()
         if self.has_ended and not self.out:
             return self.close()
@@ -256,10 +255,10 @@ class Command:
         try:
             self.pid, self.stdin, self.outputs, self.held = start(spec, folder)
         except OSError as exc:
-            how: How = "no folder" if exc.filename == folder else "no program"
+            how: How = "no_folder" if exc.filename == folder else "no_program"
             return self.report_end(CommandEnded(how, min(exc.errno or errno.EINVAL, 255)))
         except ValueError:  # a NUL in an argument
-            return self.report_end(CommandEnded("no program", errno.EINVAL))
+            return self.report_end(CommandEnded("no_program", errno.EINVAL))
         self.is_terminal = spec.terminal is not None
         if spec.timeout is not None:
             at = time.monotonic() + spec.timeout
@@ -289,7 +288,7 @@ class Command:
         self.close_terminal()
         for descriptor, stream in self.outputs.items():
             for data in _rest_of_terminal(descriptor) if self.is_terminal else _rest_of_pipe(descriptor):
-                self.out += wire.write_event(CommandPrinted(stream, data))
+                self.out += wire.write(CommandPrinted(stream, data))
         code = os.waitstatus_to_exitcode(status)
         self.report_end(
             CommandEnded("signal", -code, self.timed_out) if code < 0 else CommandEnded("code", code, self.timed_out)
@@ -304,7 +303,7 @@ class Command:
 
     def say(self, event: wire.Event) -> None:
         """Send an event as soon as the host takes it."""
-        self.out += wire.write_event(event)
+        self.out += wire.write(event)
         self.look()
 
     # -- its streams --------------------------------------------------------------------------------------------------

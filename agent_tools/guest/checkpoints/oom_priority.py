@@ -21,7 +21,8 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from ..forks import silence
-from ..wire.words import MAX_NUMBER, TEMPORARY_FOLDERS, FolderName
+from ..wire.lines import MAX_NUMBER
+from ..wire.words import TEMPORARY_FOLDERS, FolderName
 
 CHECK_SECONDS = 0.025  # seconds between two looks, while code runs
 KERNEL, COPY_LAST, COPY_FIRST, KERNEL_LAST = 500, 300, 1000, 0  # oom_score_adj, proc(5)

@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
+from ..wire.lines import MAX_TEXT
 from ..wire.sockets import await_input
-from ..wire.words import LAST_WORDS_BYTES, STREAMS, Printed, StreamName
+from ..wire.words import STREAMS, Printed, StreamName
 
 SECONDS = 1.0  # for the fork, which takes a few milliseconds
 SECONDS_IF_KILLED = 0.2  # where PID 1 has ended the kernel: the host waits for that
@@ -111,6 +112,6 @@ def _told(generation: int, name: StreamName, data: bytes) -> Iterator[Printed]:
     text = data[:MAX_BYTES].decode("utf-8", "replace")
     if len(data) > MAX_BYTES:
         text += LEFT_OUT
-    most = LAST_WORDS_BYTES // 4  # characters, of at most four bytes each
+    most = MAX_TEXT // 4  # characters, of at most four bytes each
     for start in range(0, len(text), most):
         yield Printed(generation, name, text[start : start + most])

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 from ..forks import silence
 from ..wire.framing import FrameError
+from ..wire.lines import MAX_LINE
 from ..wire.mux import Mux
 from ..wire.sockets import await_room, pair
-from ..wire.words import MAX_WORDS, WITH_SOCKETS, Order, Ready, Report, channels, read_order, write
+from ..wire.words import WITH_SOCKETS, Order, Ready, Report, channels, read_order, write
 
 CHUNK_BYTES = 256 * 1024
 MAX_DESCRIPTORS = 2  # that come with one order
@@ -42,7 +43,7 @@ class SocketLifeline:
         while self.is_open and self.socket.fileno() in ready:
             try:
                 line, descriptors, _, _ = socket.recv_fds(
-                    self.socket, MAX_WORDS, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+                    self.socket, MAX_LINE, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
                 )
             except BlockingIOError:
                 return

@@ -1,44 +1,29 @@
-"""The frames on one command's socket, for both ends. Standard library only.
+"""The frames (framing.py) on one command's socket, for both ends. Standard library only.
 
-    frame           u8 kind, u32 length, payload
-
-    host -> guest   1 Spec      JSON, the first frame and the only one of its kind (at most MAX_SPEC bytes)
-                    2 Input     bytes of stdin, at most WINDOW that are not taken yet; none end it
-                    3 Signal    u8 number, for the command's process group
-                    4 Resize    u16 rows, u16 columns of its terminal
-    guest -> host   16 Started  u32 pid
-                    17 Taken    u32 bytes of stdin that the command has room for again
-                    18 Printed  bytes of stdout
-                    19 Printed  bytes of stderr
-                    20 Ended    u8 how (0 code, 1 signal, 2 no program, 3 no folder), u32 that code, signal or errno,
-                                u8 1 if its time limit ended it
+    both ways       LINE             one value as a line (lines.py): Signal, Resize; Started, Taken, CommandEnded
+    host -> guest   SPEC             JSON, the first frame and the only one of its kind (at most MAX_SPEC bytes)
+                    INPUT            bytes of stdin, at most WINDOW that are not taken yet; none end it
+    guest -> host   STDOUT, STDERR   bytes that it wrote
 
 The host's end of the socket is the command's life: where it is closed, the command is killed with all of its session.
 A stream that is not read holds up its own command and no other.
 """
 
 import json
-import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Union
 
-from .framing import FrameBuffer
+from . import lines
+from .framing import FrameReader, TooLarge, pack
 from .words import StreamName
 
-MAX_FRAME = 64 * 1024  # bytes of every payload but a Spec's
+LINE, SPEC, INPUT, STDOUT, STDERR = range(1, 6)
+MAX_FRAME = 64 * 1024  # bytes of stdin, stdout or stderr in a frame
 MAX_SPEC = 4 * 1024 * 1024
+MAX_CODE = 255  # an exit code, a signal or an errno
 WINDOW = 256 * 1024  # bytes of stdin on their way
-_HEADER = struct.Struct(">BI")
-_ENDED = struct.Struct(">BIB")
-_SIZE = struct.Struct(">HH")
-
-How = Literal["code", "signal", "no program", "no folder"]
-HOWS: tuple[How, ...] = ("code", "signal", "no program", "no folder")
-
-
-class CommandError(ValueError):
-    """The other end broke the protocol or a bound of it."""
+How = Literal["code", "signal", "no_program", "no_folder"]
 
 
 @dataclass(frozen=True)
@@ -115,117 +100,58 @@ class CommandEnded:
     number: int
     timed_out: bool = False
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.number <= MAX_CODE:
+            raise ValueError("a number out of range")
+
 
 Order = Union[Spec, Input, Signal, Resize]
 Event = Union[Started, Taken, CommandPrinted, CommandEnded]
 
 
-def write_spec(spec: Spec) -> bytes:
-    """Return a spec as a frame.
+_ORDERS: "dict[str, type[Signal | Resize]]" = lines.words(Signal, Resize)
+_EVENTS: "dict[str, type[Started | Taken | CommandEnded]]" = lines.words(Started, Taken, CommandEnded)
+_STREAMS: "dict[int, StreamName]" = {STDOUT: "stdout", STDERR: "stderr"}
+
+
+def write(value: "Order | Event") -> bytes:
+    """Return an order or an event as a frame; an Input and a CommandPrinted are of at most MAX_FRAME bytes.
 
     Raises:
-        CommandError: it is longer than MAX_SPEC.
+        TooLarge: a Spec is longer than MAX_SPEC.
     """
-    data = json.dumps(asdict(spec)).encode()
+    if isinstance(value, CommandPrinted):
+        return pack(STDOUT if value.stream == "stdout" else STDERR, value.data)
+    if isinstance(value, Input):
+        return pack(INPUT, value.data)
+    if not isinstance(value, Spec):
+        return pack(LINE, lines.write(value))
+    data = json.dumps(asdict(value)).encode()
     if len(data) > MAX_SPEC:
-        raise CommandError(f"the command and its variables take {len(data):,} bytes, more than {MAX_SPEC:,}")
-    return _frame(1, data)
+        raise TooLarge(f"the command and its variables take {len(data):,} bytes, more than {MAX_SPEC:,}")
+    return pack(SPEC, data)
 
 
-def write_order(order: "Input | Signal | Resize") -> bytes:
-    """Return any other order as a frame; an Input is of at most MAX_FRAME bytes."""
-    if isinstance(order, Input):
-        return _frame(2, order.data)
-    if isinstance(order, Signal):
-        return _frame(3, bytes([order.number]))
-    return _frame(4, _SIZE.pack(order.rows, order.columns))
-
-
-def write_event(event: Event) -> bytes:
-    """Return an event as a frame; a CommandPrinted is of at most MAX_FRAME bytes."""
-    if isinstance(event, Started):
-        return _frame(16, struct.pack(">I", event.pid))
-    if isinstance(event, Taken):
-        return _frame(17, struct.pack(">I", event.size))
-    if isinstance(event, CommandPrinted):
-        return _frame(18 if event.stream == "stdout" else 19, event.data)
-    return _frame(20, _ENDED.pack(HOWS.index(event.how), event.number, event.timed_out))
-
-
-class CommandReader:
-    """Cuts a byte stream into the values of its frames; `orders()` and `events()` make one for either end."""
-
-    def __init__(self, kinds: "Mapping[int, tuple[int, Callable[[bytes], Any]]]") -> None:
-        self._kinds = kinds
-        self._frames = FrameBuffer(self._measure)
-
-    def feed(self, data: bytes) -> Iterator[Any]:
-        """Yield the values that are complete now. Read it to its end.
-
-        Raises:
-            CommandError: a frame of an unknown kind, malformed or over its limit.
-        """
-        for head, payload in self._frames.feed(data):
-            yield _read(self._kinds[head[0]][1], payload)
-
-    def _measure(self, buffer: bytearray) -> "tuple[int, int] | None":
-        if len(buffer) < _HEADER.size:
-            return None
-        kind, length = _HEADER.unpack_from(buffer)
-        if length > (self._kinds[kind][0] if kind in self._kinds else -1):
-            raise CommandError(f"a frame of kind {kind} and {length:,} bytes")
-        return _HEADER.size, _HEADER.size + length
-
-
-def orders() -> CommandReader:
+def orders() -> "FrameReader[Order]":
     """Return the guest's reader of messages from the host."""
-    return CommandReader(_ORDERS)
+    return FrameReader({LINE: lines.MAX_LINE, SPEC: MAX_SPEC, INPUT: MAX_FRAME}.get, _order)
 
 
-def events() -> CommandReader:
+def events() -> "FrameReader[Event]":
     """Return the host's reader of messages from an untrusted guest."""
-    return CommandReader(_EVENTS)
+    return FrameReader({LINE: lines.MAX_LINE, STDOUT: MAX_FRAME, STDERR: MAX_FRAME}.get, _event)
 
 
-def _frame(kind: int, payload: bytes) -> bytes:
-    return _HEADER.pack(kind, len(payload)) + payload
+def _order(kind: int, payload: bytes) -> Order:
+    if kind == LINE:
+        return lines.read(payload, _ORDERS)
+    return Input(payload) if kind == INPUT else _spec(**json.loads(payload))
 
 
-def _read(read: "Callable[[bytes], Any]", payload: bytes) -> Any:
-    try:
-        return read(payload)
-    except (struct.error, ValueError, TypeError, KeyError, IndexError, AttributeError) as exc:
-        raise CommandError(f"a malformed frame ({type(exc).__name__})") from exc
+def _event(kind: int, payload: bytes) -> Event:
+    return lines.read(payload, _EVENTS) if kind == LINE else CommandPrinted(_STREAMS[kind], payload)
 
 
-def _spec(payload: bytes) -> Spec:
-    found = json.loads(payload)
-    argv, terminal = found.pop("argv"), found.pop("terminal")
-    return Spec(argv if isinstance(argv, str) else tuple(argv), terminal=tuple(terminal) if terminal else None, **found)
-
-
-def _ended(payload: bytes) -> CommandEnded:
-    how, number, timed_out = _ENDED.unpack(payload)
-    if number > 255 or timed_out > 1:
-        raise ValueError("a number out of range")
-    return CommandEnded(HOWS[how], number, bool(timed_out))
-
-
-def _number(payload: bytes) -> int:
-    number: int = struct.unpack(">I", payload)[0]
-    return number
-
-
-_ORDERS: "Mapping[int, tuple[int, Callable[[bytes], Any]]]" = {
-    1: (MAX_SPEC, _spec),
-    2: (MAX_FRAME, Input),
-    3: (1, lambda payload: Signal(payload[0])),
-    4: (_SIZE.size, lambda payload: Resize(*_SIZE.unpack(payload))),
-}
-_EVENTS: "Mapping[int, tuple[int, Callable[[bytes], Any]]]" = {
-    16: (4, lambda payload: Started(_number(payload))),
-    17: (4, lambda payload: Taken(_number(payload))),
-    18: (MAX_FRAME, lambda payload: CommandPrinted("stdout", payload)),
-    19: (MAX_FRAME, lambda payload: CommandPrinted("stderr", payload)),
-    20: (_ENDED.size, _ended),
-}
+def _spec(argv: "list[str] | str", terminal: "list[int] | None", **found: Any) -> Spec:
+    size = (terminal[0], terminal[1]) if terminal else None
+    return Spec(argv if isinstance(argv, str) else tuple(argv), terminal=size, **found)

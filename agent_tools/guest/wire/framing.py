@@ -8,7 +8,7 @@ A format is a table of kinds with their limits, and a function that makes a valu
 frame of another kind, or over its limit, is refused by its first bytes, before the rest is stored. A stream cannot be
 resynchronised, so whoever reads it hangs up then.
 
-Three formats are no frames: a word of the lifeline (lines.py) is a datagram already, or one frame of mux.py; a word of
+Three formats are no frames: a word of the lifeline (words.py) is a datagram already, or one frame of mux.py; a word of
 a checkpoint (checkpoints/datagrams.py) is one whose sender the operating system reports; and the records of variables
 (variables/record_buffer.py) lie in archives, and may have buffers over 4 GiB. Standard library only.
 """

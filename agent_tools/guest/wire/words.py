@@ -1,7 +1,6 @@
 """The messages of the lifeline: orders of the host to PID 1, and reports of PID 1.
 
-One line of ASCII is one word with its arguments, each after one space; texts are UTF-8 in base64. On the mounted
-socket a line is a datagram, over stdio a frame of channel 0 (mux.py).
+Each is one line (lines.py): on the mounted socket a datagram, over stdio a frame of channel 0 (mux.py).
 
     host  -> guest   start <generation>          with sockets for messages and host calls
                      wake <generation> <run>     with the same sockets: the checkpoint after this run is the kernel
@@ -27,20 +26,17 @@ socket a line is a datagram, over stdio a frame of channel 0 (mux.py).
 Orders that come with sockets count up, so that over stdio both ends know the channels that belong to one.
 """
 
-import base64
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, Union, get_args
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Union, get_args
 
-MAX_WORDS = 4096  # bytes in one line
-LAST_WORDS_BYTES = 3000  # of text in one line
+from . import lines
+
 CHANNELS_PER_ORDER = 3  # numbers that an order with sockets takes up; 0 are the words themselves
 NO_COPY = "no checkpoint"  # followed by why no copy was taken, if it is known
 MAX_GRACES = 3  # times its grace that a kernel may take to obey an interrupt if it gets no processor time
 StreamName = Literal["stdout", "stderr"]
 STREAMS: "tuple[StreamName, ...]" = get_args(StreamName)
-MAX_NUMBER = 2**31  # of a generation, a code or a signal: more is not believed
 
 
 @dataclass(frozen=True)
@@ -224,46 +220,8 @@ Order = Union[SocketOrder, Arm, Disarm, Interrupt, Mark, EndBranch, Kill, EndCom
 Report = Union[Ready, Exit, Failed, Marked, Printed]
 
 WITH_SOCKETS = (Start, Wake, Files, Spawn, Proxy, Branch, FreshBranch)
-
-
-def _word(kind: type) -> str:
-    """Return the word of a kind of order: EndBranch -> end_branch."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode("utf-8", "replace")[:LAST_WORDS_BYTES]).decode()
-
-
-def _text(word: str) -> str:
-    return base64.b64decode(word, validate=True).decode("utf-8", "replace")
-
-
-def _number(word: str) -> int:
-    """Parse a whole number of reasonable length."""
-    if not word.isascii() or not word.isdigit() or len(word) > 10 or int(word) >= MAX_NUMBER:
-        raise ValueError("not such a number")
-    return int(word)
-
-
-_FIELDS: "dict[Any, tuple[Callable[[Any], str], Callable[[str], Any]]]" = {
-    int: (str, _number),
-    bool: (lambda value: str(int(value)), lambda word: bool(("0", "1").index(word))),
-    float: ("{:.3f}".format, float),
-    str: (_encoded, _text),
-    StreamName: (str, lambda word: STREAMS[STREAMS.index(word)]),
-    FolderName: (str, lambda word: TEMPORARY_FOLDERS[TEMPORARY_FOLDERS.index(word)]),
-}
-"""The writer and the reader of each type of a value; a reader raises ValueError."""
-
-_ORDERS: "dict[str, Any]" = {
-    _word(kind): kind
-    for kind in (
-        *WITH_SOCKETS,
-        *(Arm, Disarm, Interrupt, Mark, EndBranch, Kill, EndCommands, Pause, Resume, Rouse),
-    )
-}
-_REPORTS: "dict[str, Any]" = {_word(kind): kind for kind in (Ready, Exit, Failed, Marked, Printed)}
+_ORDERS: "dict[str, type[Order]]" = lines.words(*get_args(Order))
+_REPORTS: "dict[str, type[Report]]" = lines.words(*get_args(Report))
 
 
 def channels(order: SocketOrder) -> list[int]:
@@ -274,28 +232,18 @@ def channels(order: SocketOrder) -> list[int]:
 
 def write(message: "Order | Report") -> bytes:
     """Return an order or a report as a line."""
-    values = (_FIELDS[field.type][0](getattr(message, field.name)) for field in fields(message))
-    return " ".join((_word(type(message)), *values)).encode()
+    return lines.write(message)
 
 
 def read_order(line: bytes) -> "Order | None":
     """Parse an order; return None for anything else."""
-    order: Order | None = _read(line, _ORDERS)
-    return order
+    with suppress(ValueError):
+        return lines.read(line, _ORDERS)
+    return None
 
 
 def read_report(line: bytes) -> "Report | None":
     """Parse a report of an untrusted guest; return None for anything else."""
-    report: Report | None = _read(line, _REPORTS)
-    return report
-
-
-def _read(line: bytes, kinds: "dict[str, Any]") -> Any:
-    word, *values = line[:MAX_WORDS].decode("ascii", "replace").split(" ")
-    kind = kinds.get(word)
-    if kind is None or len(values) != len(fields(kind)):
-        return None
-    try:
-        return kind(*(_FIELDS[field.type][1](value) for field, value in zip(fields(kind), values)))
-    except ValueError:
-        return None
+    with suppress(ValueError):
+        return lines.read(line, _REPORTS)
+    return None

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
-from agent_tools.guest.wire.commands import CommandError, Spec
+from agent_tools.guest.wire.commands import Spec
+from agent_tools.guest.wire.framing import TooLarge
 from agent_tools.guest.wire.sockets import await_any
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine.event_loop import READ, WRITE, WatchedDescriptors, join, leave
@@ -156,7 +157,7 @@ class Commands:
             process = Process(self._link(), spec, request.max_output, stdin)
         except BaseException as exc:
             self._turns.release()
-            if isinstance(exc, CommandError):
+            if isinstance(exc, TooLarge):
                 raise InvalidParams(f"{exc}. Pass data by stdin or as a file.") from exc
             raise
         self._running.add(process)

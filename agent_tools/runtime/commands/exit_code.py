@@ -16,9 +16,9 @@ def exit_code(ended: CommandEnded | None, *, is_overdue: bool) -> int:
         return TIMED_OUT
     if ended is None:
         return SIGNALLED + signal.SIGKILL
-    if ended.how == "no program":
+    if ended.how == "no_program":
         return NOT_FOUND if ended.number == errno.ENOENT else NOT_EXECUTABLE
-    return {"code": ended.number, "signal": SIGNALLED + ended.number, "no folder": NOT_FOUND}[ended.how]
+    return {"code": ended.number, "signal": SIGNALLED + ended.number, "no_folder": NOT_FOUND}[ended.how]
 
 
 def complaint(spec: Spec, ended: CommandEnded | None) -> str:
@@ -26,5 +26,5 @@ def complaint(spec: Spec, ended: CommandEnded | None) -> str:
     if ended is None or ended.how in ("code", "signal"):
         return ""
     program = spec.argv if isinstance(spec.argv, str) else spec.argv[0]
-    what = f"cwd {spec.cwd}" if ended.how == "no folder" else program
+    what = f"cwd {spec.cwd}" if ended.how == "no_folder" else program
     return f"{what}: {os.strerror(ended.number)}\n"

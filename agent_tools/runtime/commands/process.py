@@ -23,7 +23,6 @@ from agent_tools.guest.wire.commands import (
     MAX_FRAME,
     WINDOW,
     CommandEnded,
-    CommandError,
     CommandPrinted,
     Input,
     Resize,
@@ -32,6 +31,7 @@ from agent_tools.guest.wire.commands import (
     Started,
     Taken,
 )
+from agent_tools.guest.wire.framing import FrameError
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.results.commands import CommandOutput, CommandResult, Cursor, OnOutput
 from agent_tools.runtime.commands.exit_code import complaint, exit_code
@@ -78,7 +78,7 @@ class Process:
         self._reader = wire.events()
         self._changed = threading.Condition(threading.RLock())
         self._tails = {"stdout": Tail(max_output), "stderr": Tail(max_output)}
-        self._outgoing = bytearray(wire.write_spec(spec))
+        self._outgoing = bytearray(wire.write(spec))
         self._input = memoryview(stdin)
         self._waiting = bytearray()
         self._window = WINDOW
@@ -315,14 +315,14 @@ class Process:
             self._send()
         except BlockingIOError:
             pass
-        except (OSError, CommandError):
+        except (OSError, FrameError):
             self._end(LOST)
 
     def _order(self, order: Signal | Resize) -> None:
         with self._changed:
             if self._is_over:
                 return
-            self._outgoing += wire.write_order(order)
+            self._outgoing += wire.write(order)
             self._send()
         self.drive.rouse()
 
@@ -340,10 +340,10 @@ class Process:
             if not data:
                 break
             self._window -= len(data)
-            self._outgoing += wire.write_order(Input(data))
+            self._outgoing += wire.write(Input(data))
         if self._is_input_over and not self._was_end_told and not self._input and not self._waiting:
             self._was_end_told = True
-            self._outgoing += wire.write_order(Input(b""))
+            self._outgoing += wire.write(Input(b""))
 
     def _next_input(self, most: int) -> bytes:
         """Take bytes from the initial input, then from later writes."""

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from agent_tools.guest.wire.lines import MAX_LINE
 from agent_tools.guest.wire.sockets import await_hang_up, await_input
-from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write
+from agent_tools.guest.wire.words import Arm, Disarm, Interrupt, Order, Report, read_report, write
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.runtime.transport.datagram_pair import DatagramSocket
 
@@ -123,7 +124,7 @@ class Lifeline:
         if self._socket is None or self.has_ended:
             return None
         try:
-            line = self._socket.recv(MAX_WORDS)
+            line = self._socket.recv(MAX_LINE)
         except BlockingIOError:
             return None
         except OSError:

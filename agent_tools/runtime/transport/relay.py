@@ -23,8 +23,9 @@ from collections.abc import Callable
 
 from agent_tools.engines.engine import Stdio, StreamLost
 from agent_tools.guest.wire.framing import FrameError
+from agent_tools.guest.wire.lines import MAX_LINE
 from agent_tools.guest.wire.mux import MAX_OUT, Mux
-from agent_tools.guest.wire.words import MAX_WORDS, Ready, read_report
+from agent_tools.guest.wire.words import Ready, read_report
 from agent_tools.machine.background import start_thread
 from agent_tools.machine.event_loop import READ, WRITE, WatchedDescriptors, join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
@@ -165,13 +166,13 @@ class Relay:
             self._ready.set()
         elif words:
             with contextlib.suppress(BlockingIOError):  # a host that does not listen needs no second telling
-                self._words.send(words[:MAX_WORDS])
+                self._words.send(words[:MAX_LINE])
 
     def _take_words(self) -> None:
         """Take all that is there: an order goes out before the first bytes of the channels it opens."""
         with contextlib.suppress(BlockingIOError):
             while len(self._mux.out) < MAX_OUT:
-                words = self._words.recv(MAX_WORDS)
+                words = self._words.recv(MAX_LINE)
                 if not words:
                     raise OSError("the host hung up")
                 self._mux.say(words)

@@ -9,6 +9,7 @@ import socket
 
 from agent_tools.guest.wire import commands as wire
 from agent_tools.guest.wire.commands import WINDOW, CommandEnded, CommandPrinted, Spec, Started, Taken
+from agent_tools.guest.wire.framing import HEADER, pack
 from agent_tools.runtime.commands.process import Process
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
@@ -61,18 +62,19 @@ TARGET = Target(
     drive,
     pieces_of,
     words=(
-        wire.write_event(Started(7)),
-        wire.write_event(Taken(65_536)),
-        wire.write_event(Taken(2**32 - 1)),
-        wire.write_event(CommandPrinted("stdout", b"a")),
-        wire.write_event(CommandPrinted("stderr", b"b" * 100)),
-        wire.write_event(CommandPrinted("stdout", b"")),
-        wire.write_event(CommandEnded("code", 3)),
-        wire.write_event(CommandEnded("signal", 9, True)),
-        wire.write_event(CommandEnded("no folder", 255)),
-        b"\x14\0\0\0\6",
+        wire.write(Started(7)),
+        wire.write(Taken(65_536)),
+        wire.write(Taken(2**31 - 1)),
+        wire.write(CommandPrinted("stdout", b"a")),
+        wire.write(CommandPrinted("stderr", b"b" * 100)),
+        wire.write(CommandPrinted("stdout", b"")),
+        wire.write(CommandEnded("code", 3)),
+        wire.write(CommandEnded("signal", 9, True)),
+        wire.write(CommandEnded("no_folder", 255)),
+        pack(wire.LINE, b"command_ended code 256 0"),
+        HEADER.pack(wire.STDOUT, wire.MAX_FRAME),
         b"\xff" * 4,
-        unfold.repeat(6, 12),
+        unfold.repeat(9, 12),
         unfold.repeat(1, 12),
     ),
 )

@@ -12,7 +12,8 @@ import struct
 import time
 
 from agent_tools.engines.docker.attached_stdio import AttachedStdio
-from agent_tools.guest.wire.words import MAX_NUMBER, MAX_WORDS, Exit, Failed
+from agent_tools.guest.wire.lines import MAX_LINE, MAX_NUMBER
+from agent_tools.guest.wire.words import Exit, Failed
 from agent_tools.runtime.kernel.end_words import describe_exit
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.relay import Relay
@@ -64,7 +65,7 @@ def _hear(lifeline: Lifeline, deadline: float) -> None:
                 assert max(report.generation, report.code, report.signal) < MAX_NUMBER
                 describe_exit(report, 1).encode()
             if isinstance(report, Failed):
-                assert len(report.traceback) < MAX_WORDS
+                assert len(report.traceback) < MAX_LINE
 
 
 TARGET = Target(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agent_tools.guest.wire.words import MAX_WORDS, Exit, Failed, Marked, Printed, Ready, read_report
+from agent_tools.guest.wire.lines import MAX_LINE
+from agent_tools.guest.wire.words import Exit, Failed, Marked, Printed, Ready, read_report
 from agent_tools.limits import Limits
 from agent_tools.runtime.kernel.end_words import describe_exit
 from agent_tools.runtime.kernel.output_limits import limited
@@ -16,7 +17,7 @@ LIMITS = Limits()
 
 def unfold_lines(data: bytes) -> Parts:
     """The lines, one a part, as long as a datagram may be."""
-    return [line[:MAX_WORDS] for line in unfold.text(data).split(MARK)]
+    return [line[:MAX_LINE] for line in unfold.text(data).split(MARK)]
 
 
 def read(parts: Parts) -> None:
@@ -25,7 +26,7 @@ def read(parts: Parts) -> None:
         match read_report(part):
             case Printed(_, name, text):
                 shown = [*limited(streams(name, text), LIMITS)]
-                assert len(text) <= MAX_WORDS
+                assert len(text) <= MAX_LINE
                 assert not any("\x1b" in getattr(each, "text", "") for each in shown)
             case Exit() as ended:
                 assert len(describe_exit(ended, 1 << 30)) < 100

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_tools.guest.wire.lines import MAX_LINE, MAX_NUMBER, MAX_TEXT
 from agent_tools.guest.wire.words import (
-    LAST_WORDS_BYTES,
-    MAX_NUMBER,
-    MAX_WORDS,
     Arm,
     Branch,
     Disarm,
@@ -78,7 +76,7 @@ REPORTS: list[tuple[Report, bytes]] = [
     (Failed(1, "Traceback: of many words"), b"failed 1 VHJhY2ViYWNrOiBvZiBtYW55IHdvcmRz"),
     (Marked(1, 5), b"marked 1 5"),
     (Printed(3, "stdout", "gr\u00fcn\n"), b"printed 3 stdout Z3LDvG4K"),
-    (Printed(3, "stderr", "x" * LAST_WORDS_BYTES), b"printed 3 stderr " + b"eHh4" * (LAST_WORDS_BYTES // 3)),
+    (Printed(3, "stderr", "x" * MAX_TEXT), b"printed 3 stderr " + b"eHh4" * (MAX_TEXT // 3)),
     (Failed(1, "one\ntwo\n  three"), b"failed 1 b25lCnR3bwogIHRocmVl"),
 ]
 
@@ -142,7 +140,7 @@ NO_REPORTS = {
     "nothing": b"",
     "a blank": b" ",
     "NULs": bytes(10),
-    "noise": b"\xff" * MAX_WORDS,
+    "noise": b"\xff" * MAX_LINE,
     "unknown words": b"hello",
     "three unknown words": b"hello 1 x",
     "capitals": b"READY",
@@ -170,7 +168,7 @@ NO_REPORTS = {
     "failed without a traceback": b"failed 1",
     "failed without a generation": b"failed eA==",
     "failed in bytes that are no ASCII": b"failed 1 \xc3\xa9",
-    "failed over the limit": b"failed 1 " + b"eHh4" * MAX_WORDS,
+    "failed over the limit": b"failed 1 " + b"eHh4" * MAX_LINE,
     "printed on no stream": b"printed 1 eA==",
     "printed on an unknown stream": b"printed 1 stdin eA==",
     "printed in two words": b"printed 1 stdout eA== eA==",
@@ -238,8 +236,8 @@ def test_no_line_raises(line: bytes | str) -> None:
 
 def test_a_long_traceback_is_cut_to_a_line() -> None:
     line = write(Failed(1, "é" * 10_000))
-    assert len(line) < MAX_WORDS
-    assert read_report(line) == Failed(1, "é" * (LAST_WORDS_BYTES // 2))
+    assert len(line) < MAX_LINE
+    assert read_report(line) == Failed(1, "é" * (MAX_TEXT // 2))
 
 
 def test_the_channels_of_orders_that_count_up_are_apart_and_never_those_of_the_words() -> None:

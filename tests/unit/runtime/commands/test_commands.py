@@ -28,7 +28,7 @@ def connecting(*answers: tuple[Event, ...]) -> Callable[[], socket.socket | None
             return None
         ours, theirs = socket.socketpair()
         with theirs:
-            theirs.sendall(b"".join(map(wire.write_event, left.pop(0))))
+            theirs.sendall(b"".join(map(wire.write, left.pop(0))))
         return ours
 
     return connect
@@ -58,11 +58,11 @@ def test_one_that_is_given_to_the_next_server_reads_its_whole_stdin_file() -> No
 
     def serve() -> None:
         with theirs:
-            theirs.sendall(wire.write_event(Started(7)))
+            theirs.sendall(wire.write(Started(7)))
             reader, given = wire.orders(), list[bytes]()
             while b"" not in given:
                 given += [order.data for order in reader.feed(theirs.recv(1 << 16)) if isinstance(order, Input)]
-            theirs.sendall(b"".join(map(wire.write_event, [CommandPrinted("stdout", b"".join(given)), DONE[-1]])))
+            theirs.sendall(b"".join(map(wire.write, [CommandPrinted("stdout", b"".join(given)), DONE[-1]])))
 
     server = threading.Thread(target=serve, daemon=True)
     server.start()
@@ -129,13 +129,13 @@ def test_a_stdin_that_cannot_be_read_ends(monkeypatch: pytest.MonkeyPatch) -> No
             raise TypeError
 
     ours, theirs = socket.socketpair()
-    theirs.sendall(wire.write_event(Started(7)))
+    theirs.sendall(wire.write(Started(7)))
 
     def serve() -> None:
         reader = wire.orders()
         while Input(b"") not in reader.feed(theirs.recv(1 << 16)):
             pass
-        theirs.sendall(wire.write_event(DONE[-1]))
+        theirs.sendall(wire.write(DONE[-1]))
 
     server = threading.Thread(target=serve, daemon=True)
     server.start()
@@ -162,7 +162,7 @@ def test_an_ended_command_is_freed_with_its_last_reference(way: str, timeout: fl
     links = [ours]
     del ours
     commands = Commands(Limits(), links.pop, lambda: False)
-    done = b"".join(map(wire.write_event, DONE))
+    done = b"".join(map(wire.write, DONE))
     with theirs:
         if way == "foreground":
             theirs.sendall(done)

@@ -27,7 +27,7 @@ class Guest:
         self.reader = wire.orders()
 
     def say(self, *events: wire.Event) -> None:
-        self.end.sendall(b"".join(map(wire.write_event, events)))
+        self.end.sendall(b"".join(map(wire.write, events)))
 
     def hear(self) -> list[wire.Order]:
         self.end.setblocking(False)
@@ -81,9 +81,9 @@ def test_it_says_what_to_run_and_tells_how_it_ended(guest: Guest) -> None:
         (CommandEnded("signal", signal.SIGTERM), 143, ""),
         (CommandEnded("signal", signal.SIGKILL, True), 124, ""),
         (CommandEnded("code", 0, True), 124, ""),
-        (CommandEnded("no program", 2), 127, "cat: No such file or directory"),
-        (CommandEnded("no program", 13), 126, "cat: Permission denied"),
-        (CommandEnded("no folder", 2), 127, "cwd nowhere: No such file or directory"),
+        (CommandEnded("no_program", 2), 127, "cat: No such file or directory"),
+        (CommandEnded("no_program", 13), 126, "cat: Permission denied"),
+        (CommandEnded("no_folder", 2), 127, "cwd nowhere: No such file or directory"),
     ],
 )
 def test_its_exit_code_is_a_shell_s(guest: Guest, ended: CommandEnded, code: int, told: str) -> None:

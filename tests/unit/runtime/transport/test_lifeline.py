@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.guest.wire.lines import MAX_LINE
 from agent_tools.guest.wire.words import (
-    MAX_WORDS,
     Arm,
     Disarm,
     Exit,
@@ -216,7 +216,7 @@ def test_a_sandbox_that_was_given_up_is_an_end_and_not_heard(lifeline: Lifeline,
     assert lifeline.receive(5) == []
 
 
-@pytest.mark.parametrize("text", [b"eHh4" * MAX_WORDS, b"\xc3\xa9", b"x y"])
+@pytest.mark.parametrize("text", [b"eHh4" * MAX_LINE, b"\xc3\xa9", b"x y"])
 def test_a_malformed_report_is_ignored(lifeline: Lifeline, guest: socket.socket, text: bytes) -> None:
     guest.send(b"failed 1 " + text)
     assert heard_nothing(lifeline)

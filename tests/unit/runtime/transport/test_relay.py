@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agent_tools.guest.wire.framing import WINDOW
+from agent_tools.guest.wire.lines import MAX_LINE
 from agent_tools.guest.wire.mux import MAX_FRAME, Mux
-from agent_tools.guest.wire.words import MAX_WORDS
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.socket_stdio import SocketStdio
 
@@ -103,7 +103,7 @@ def test_words_pass_both_ways_one_by_one(rig: Rig) -> None:
     assert [rig.read_frame(), rig.read_frame()] == [(0, b"kill"), (0, b"disarm")]
     rig.guest.sendall(frame(0, b"exit 1 0 0 0 /tmp 0 0") + frame(0) + frame(0, b"x" * MAX_FRAME) + frame(0, b"last"))
     assert rig.words.recv(MAX_FRAME) == b"exit 1 0 0 0 /tmp 0 0"
-    assert rig.words.recv(MAX_FRAME) == b"x" * MAX_WORDS
+    assert rig.words.recv(MAX_FRAME) == b"x" * MAX_LINE
     assert rig.words.recv(MAX_FRAME) == b"last"
 
 
@@ -131,7 +131,7 @@ def test_bytes_pass_both_ways_and_so_do_ends(rig: Rig) -> None:
 def test_a_flood_of_words_that_nobody_reads_is_dropped_and_the_rest_goes_on(rig: Rig) -> None:
     end = rig.carry(1)
     for _ in range(2000):
-        rig.guest.sendall(frame(0, bytes(MAX_WORDS)))
+        rig.guest.sendall(frame(0, bytes(MAX_LINE)))
     rig.guest.sendall(frame(1, b"still here"))
     assert end.recv(100) == b"still here"
 
