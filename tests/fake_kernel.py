@@ -35,8 +35,10 @@ Opening = Callable[["FakeKernel"], None]
 
 
 def sizes(channel: int, *of_parts: int) -> bytes:
-    """The beginning of a message: its channel, and how many parts of which sizes it says that it has."""
-    return struct.pack(f">BB{len(of_parts)}I", channel, len(of_parts), *of_parts)
+    """The beginning of a message: its channel, its length, and how many parts of which sizes it says that it has."""
+    count = len(of_parts)
+    length = min(4 + 4 * count + sum(of_parts), 2**32 - 1)
+    return struct.pack(f">{3 + count}I", channel, length, count, *of_parts)
 
 
 def message(channel: int, parts: Sequence[bytes]) -> bytes:
@@ -67,7 +69,7 @@ class Wire:
 
     def receive(self) -> list[bytes]:
         """The parts of the next message."""
-        _, count = self._read(2)
+        _, _, count = struct.unpack(">3I", self._read(12))
         lengths = struct.unpack(f">{count}I", self._read(4 * count))
         return [self._read(length) for length in lengths]
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_tools.errors import FileRejected
-from agent_tools.guest.wire.messages import IOPUB, SHELL, STDIN, MessageError
+from agent_tools.guest.wire.messages import IOPUB, SHELL, STDIN
 from agent_tools.jupyter.answers import ClientMessage, note, read_answer
 from agent_tools.jupyter.plain import plainly
 from agent_tools.jupyter.sockets import KernelSockets
@@ -128,7 +128,7 @@ class Dialogue:
                 self._headers.popitem(last=False)
             try:
                 self._begin(request)
-            except (AuditUnavailable, FileRejected, MessageError, ValueError) as exc:
+            except (AuditUnavailable, FileRejected, ValueError) as exc:
                 self._refuse(request, _error(type(exc).__name__, str(exc)))
 
     def _begin(self, request: ClientRequest) -> None:

@@ -534,7 +534,7 @@ def test_a_process_that_lies_about_being_a_checkpoint_ends_with_its_kernel(sandb
 
 HOLDS_UP = """
 import array, ctypes, gc, os, socket, stat, struct, time
-from agent_tools_guest.wire.messages import pack
+from agent_tools_guest.wire.framing import pack_parts
 
 def connected():
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -574,7 +574,7 @@ def nested(descriptors):
     return [other.detach()]
 
 kernel, sent = get_ipython().kernel, 0
-message = pack(2, kernel.session.parts_of(kernel.session.msg("status", {"execution_state": "busy"})))
+message = pack_parts(2, kernel.session.parts_of(kernel.session.msg("status", {"execution_state": "busy"})))
 words = [b"copy 1", b"copy 1 1", b"copy 1 2", b"copy 1 3", b"skipped time", b"awake", b"running", b"?"]
 for number in map(int, os.listdir("/proc/self/fd")):
     try: mode = os.fstat(number).st_mode

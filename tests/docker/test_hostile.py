@@ -49,24 +49,32 @@ def sockets():
 KERNEL = "kernel = get_ipython().kernel\nparent = kernel.get_parent('shell')\n"
 BREAKS = {
     "a size that claims to be huge": (
-        WIRE + "wire.sendall(struct.pack('>BB4I', 2, 4, 0, 0, 0, 2**32 - 1))\ntime.sleep(60)",
+        WIRE + "wire.sendall(struct.pack('>2I', 2, 2**32 - 1))\ntime.sleep(60)",
         r"a message of 4,294,967,295 bytes, over 16,777,216 bytes",
     ),
     "noise on the wire": (
         WIRE + "wire.sendall(b'\\xff' + os.urandom(4096))\ntime.sleep(60)",
         r"bytes that are no message",
     ),
-    "an unknown channel": (WIRE + "wire.sendall(bytes((9, 4)))\ntime.sleep(60)", r"bytes that are no message"),
-    "parts without an end": (WIRE + "while True: wire.sendall(b'\\2\\xff' + bytes(1020))", r"a message of 255 parts"),
+    "an unknown channel": (
+        WIRE + "wire.sendall(bytes((0, 0, 0, 9)) * 2)\ntime.sleep(60)",
+        r"bytes that are no message",
+    ),
+    "parts without an end": (
+        WIRE + "while True: wire.sendall(struct.pack('>3I', 2, 1020, 255) + bytes(1016))",
+        r"a message of 255 parts",
+    ),
     "messages of bare bytes": (
-        WIRE + "body = bytes(4 << 20)\nwhile True: wire.sendall(struct.pack('>BB4I', 2, 4, 0, 0, 0, len(body)) + body)",
+        WIRE
+        + "body = bytes(4 << 20)\nhead = struct.pack('>7I', 2, 20 + len(body), 4, 0, 0, 0, len(body))\n"
+        + "while True: wire.sendall(head + body)",
         r"a malformed message \(JSONDecodeError\)",
     ),
 }
 ATTACKS = {
     **{name: code for name, (code, _) in BREAKS.items()},
     "a message that never ends": WIRE
-    + "wire.sendall(struct.pack('>BB4I', 2, 4, 0, 0, 0, 16 << 20))\n"
+    + "wire.sendall(struct.pack('>7I', 2, 20 + (15 << 20), 4, 0, 0, 0, 15 << 20))\n"
     + "while True:\n    wire.sendall(b'x')\n    time.sleep(0.01)",
     "JSON that is costly to read": KERNEL
     + "import json\nbomb = b'{\"data\":{\"application/json\":[' + b'[],' * 4_000_000 + b'0]}}'\n"

@@ -26,7 +26,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from ..wire.messages import pack
+from ..wire.framing import pack_parts
 
 ONE_PIECE = 16 * 1024  # bytes that a unix socket takes in one piece
 MAX_CHILD_MESSAGE = 128 * 1024  # bytes of a message of a forked child; a longer one is left out
@@ -51,7 +51,7 @@ class MessageWriter:
 
     def send(self, channel: int, parts: list[bytes], *, can_wait: bool = False) -> None:
         """Send a message or queue it; a message that can wait goes out with the next one."""
-        message = pack(channel, parts)
+        message = pack_parts(channel, parts)
         if self.is_fork:
             self._send_to_parent(message)
             return

@@ -60,7 +60,7 @@ def split(payload: bytes, least: int, most: int) -> list[bytes]:
     """
     count = int.from_bytes(payload[:_SIZE], "big")
     if not least <= count <= most:
-        raise FrameError(f"a message of {count:,} parts")
+        raise FrameError(f"a message of {count} parts")
     end = _SIZE * (1 + count)
     sizes = struct.unpack(f">{count}I", payload[_SIZE:end])
     if end + sum(sizes) != len(payload):

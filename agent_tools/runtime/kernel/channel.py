@@ -1,6 +1,6 @@
 """One kernel's messages and the lifeline's reports, read as one sequence of events.
 
-The socket is non-blocking. The sizes of every message are checked before it is stored (guest/wire/messages.py), and a
+The socket is non-blocking. The size of every message is checked before it is stored (guest/wire/framing.py), and a
 request of which the kernel reads nothing for SEND_SECONDS, or less than SLOWEST, closes the channel, as does one that
 is sent no longer.
 """
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Union
 
 from agent_tools.errors import KernelDied, ProtocolViolation
-from agent_tools.guest.wire.messages import MessageError, MessageReader
+from agent_tools.guest.wire.framing import FrameError
+from agent_tools.guest.wire.messages import MessageReader
 from agent_tools.guest.wire.sockets import await_input, await_room
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Printed, Report
 from agent_tools.limits import MIB
@@ -181,7 +182,7 @@ class KernelChannel:
             for channel, parts in self._reader.feed(data or b""):
                 yield Arrived(read_message(channel, parts), parts)
             self._has_more = False
-        except (MessageError, ProtocolViolation) as exc:
+        except (FrameError, ProtocolViolation) as exc:
             self._stop_reading()  # the stream cannot be resynchronised, and nothing more is needed
             yield Broken(str(exc))
             return

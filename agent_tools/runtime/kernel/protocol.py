@@ -15,7 +15,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from agent_tools.errors import ProtocolViolation
-from agent_tools.guest.wire.messages import SHELL, pack
+from agent_tools.guest.wire.framing import pack_parts
+from agent_tools.guest.wire.messages import SHELL
 from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Cleared, Display, Error, Notice, Omitted, Output, Result, Stream
@@ -86,7 +87,7 @@ def execute_request(
     metadata: dict[str, object] = {"timeout": timeout, "is_unwatched": True}
     if run or is_urgent:
         metadata |= {"checkpoint": run, "is_urgent": is_urgent}
-    return request_id, pack(SHELL, [_to_json(part).encode() for part in (header, {}, metadata, content)])
+    return request_id, pack_parts(SHELL, [_to_json(part).encode() for part in (header, {}, metadata, content)])
 
 
 def read_message(channel: int, parts: list[bytes]) -> KernelMessage:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from agent_tools.guest.wire.messages import pack
+from agent_tools.guest.wire.framing import pack_parts
 from agent_tools.results.execution import Died, Notice, Omitted, Output
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.kernel import Kernel
@@ -82,12 +82,8 @@ class RawKernel:
         return notes
 
     def send(self, channel: int, parts: Sequence[bytes]) -> None:
-        """Send a message: header, parent header, metadata and content as JSON, and buffers.
-
-        Raises:
-            MessageError: it has too many parts.
-        """
-        self._kernel.channel.send(pack(channel, parts))
+        """Send a message: header, parent header, metadata and content as JSON, and buffers."""
+        self._kernel.channel.send(pack_parts(channel, parts))
 
     def receive(self) -> Iterator[Arrived]:
         """Yield the messages that are there."""

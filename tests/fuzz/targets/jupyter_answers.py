@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 
 from agent_tools.errors import ProtocolViolation
-from agent_tools.guest.wire.messages import MessageError, MessageReader
+from agent_tools.guest.wire.framing import FrameError
+from agent_tools.guest.wire.messages import MessageReader
 from agent_tools.jupyter.answers import read_answer
 from agent_tools.jupyter.plain import plainly
 from agent_tools.runtime.kernel.protocol import read_message
@@ -35,7 +36,7 @@ def _refuse(word: str) -> None:
 TARGET = Target(
     tell_clients,
     unfold_message,
-    allowed=(ProtocolViolation, MessageError),
+    allowed=(ProtocolViolation, FrameError),
     bound=Bound(bytes_per_byte=64),
     vocabulary=(*WORDS, "NaN", "comm_id", "target_name", "execution_state", "busy", "idle"),
     words=(MARK, b"NaN", b"\\ud800", b'{"execution_state": "idle"}'),

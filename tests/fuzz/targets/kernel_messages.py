@@ -6,11 +6,11 @@ between them; `R` as first byte: the parts themselves.
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 from agent_tools.errors import ProtocolViolation
-from agent_tools.guest.wire.messages import IOPUB, MessageError, MessageReader
+from agent_tools.guest.wire.framing import FrameError, pack_parts
+from agent_tools.guest.wire.messages import IOPUB, MessageReader
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Execution
 from agent_tools.runtime.kernel.output_limits import limited
@@ -62,7 +62,7 @@ def unfold_message(data: bytes) -> Parts:
         plain = {"msg_type": kind, "msg_id": "1", "date": "2020-01-01T00:00:00Z"}
         header = {**plain, **header} if isinstance(header, dict) else header or plain
         parts = [unfold.as_json(each) for each in (header, parent or {"msg_id": "0"}, metadata or {}, content)]
-    return [struct.pack(f">BB{len(parts)}I", IOPUB, len(parts), *map(len, parts)), *parts]
+    return [pack_parts(IOPUB, parts)]
 
 
 def show_message(parts: Parts) -> None:
@@ -86,7 +86,7 @@ def _show(channel: int, parts: list[bytes]) -> None:
 TARGET = Target(
     show_message,
     unfold_message,
-    allowed=(ProtocolViolation, MessageError),
+    allowed=(ProtocolViolation, FrameError),
     bound=Bound(bytes_per_byte=64),
     vocabulary=WORDS,
     words=(MARK, b'{"name": "stdout", "text": "', b'{"data": {"image/png": "', unfold.repeat(1, 12)),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import struct
 
-from agent_tools.guest.wire.messages import IOPUB, MAX_PARTS, MIN_PARTS, SHELL, STDIN, MessageError, MessageReader
+from agent_tools.guest.wire.framing import FrameError, pack_parts
+from agent_tools.guest.wire.messages import IOPUB, MAX_PARTS, MIN_PARTS, SHELL, STDIN, MessageReader
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of
@@ -20,43 +21,39 @@ def receive(parts: Parts) -> None:
     reader, data, taken = MessageReader(LIMIT), b"".join(parts), 0
     for part in parts:
         for channel, found in reader.feed(part):
-            sent = _packed(channel, found)
+            sent = pack_parts(channel, found)
             assert SHELL <= channel <= STDIN
             assert MIN_PARTS <= len(found) <= MAX_PARTS
-            assert sum(map(len, found)) <= LIMIT
+            assert len(sent) <= 8 + LIMIT
             assert data.startswith(sent, taken)
             taken += len(sent)
-    assert not _is_whole(data[taken : taken + LIMIT + 2 + 4 * MAX_PARTS])
-
-
-def _packed(channel: int, parts: list[bytes]) -> bytes:
-    return struct.pack(f">BB{len(parts)}I", channel, len(parts), *map(len, parts)) + b"".join(parts)
+    assert not _is_whole(data[taken : taken + 8 + LIMIT])
 
 
 def _is_whole(data: bytes) -> bool:
     """Whether a message that is not refused begins here, and ends here, too."""
-    head = 2 + 4 * data[1] if len(data) > 1 else 2
-    return 2 < head <= len(data) and len(data) >= head + sum(struct.unpack_from(f">{data[1]}I", data, 2))
+    return len(data) >= 8 and len(data) >= 8 + struct.unpack_from(">I", data, 4)[0]
 
 
 def _head(*sizes: int) -> bytes:
-    return struct.pack(f">BB{len(sizes)}I", IOPUB, len(sizes), *sizes)
+    count = len(sizes)
+    return struct.pack(f">{3 + count}I", IOPUB, min(4 + 4 * count + sum(sizes), 2**32 - 1), count, *sizes)
 
 
 TARGET = Target(
     receive,
     pieces_of,
-    allowed=(MessageError,),
+    allowed=(FrameError,),
     words=(
         _head(0, 0, 0, 0),
         _head(2, 2, 2, 2) + b"{}{}{}{}",
-        _head(0, 0, 0, LIMIT),
-        _head(0, 0, 0, LIMIT + 1),
+        _head(0, 0, 0, LIMIT - 20),
+        _head(0, 0, 0, LIMIT - 19),
         _head(*[2**32 - 1] * 5),
-        b"\1\x40",
-        b"\3\4",
+        b"\0\0\0\1\0\0\1\4\0\0\0\x40",
+        b"\0\0\0\3\0\0\0\4",
         b"\xff" * 4,
-        unfold.repeat(18, 12),
+        unfold.repeat(28, 12),
         unfold.repeat(1, 12),
     ),
 )

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from agent_tools.guest.kernel.kernel import Inbox
-from agent_tools.guest.wire.messages import CONTROL, SHELL, STDIN, pack
+from agent_tools.guest.wire.framing import pack_parts
+from agent_tools.guest.wire.messages import CONTROL, SHELL, STDIN
 
 
 def message(channel: int, word: bytes) -> bytes:
     """One message with a word in it."""
-    return pack(channel, [b"{}", b"{}", b"{}", word])
+    return pack_parts(channel, [b"{}", b"{}", b"{}", word])
 
 
 @pytest.fixture

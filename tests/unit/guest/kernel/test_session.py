@@ -22,7 +22,8 @@ from agent_tools.guest.kernel.session import (
     ChannelNumber,
     WireSession,
 )
-from agent_tools.guest.wire.messages import IOPUB, SHELL, MessageReader, pack
+from agent_tools.guest.wire.framing import pack_parts
+from agent_tools.guest.wire.messages import IOPUB, SHELL, MessageReader
 
 CUT = MAX_TEXT_CHARS + 100  # a cut text with its note
 MARKS = (b",", b"[", b"{")
@@ -219,7 +220,7 @@ def test_lone_surrogates_are_sent_as_escapes(text: str) -> None:
 def test_a_message_may_have_as_many_buffers_as_fit_into_one() -> None:
     parts, _ = sent("comm_msg", {"data": {}}, buffers=[bytes([number]) for number in range(MAX_BUFFERS)])
     assert parts[4:] == [bytes([number]) for number in range(MAX_BUFFERS)]
-    assert len(pack(IOPUB, parts)) > len(parts)  # it can be packed
+    assert len(pack_parts(IOPUB, parts)) > len(parts)  # it can be packed
 
 
 @pytest.mark.parametrize("buffers", [[b"a"] * (MAX_BUFFERS + 1), [memoryview(bytes(MAX_MESSAGE_BYTES // 2))] * 2])

@@ -191,7 +191,7 @@ BROKEN = {
     "an unknown channel": (message(5, parts("a")), "bytes that are no message"),
     "3 parts": (message(IOPUB, parts("a")[:3]), "a message of 3 parts"),
     "65 parts": (message(IOPUB, [b""] * 65), "a message of 65 parts"),
-    "too large": (sizes(IOPUB, 0, 0, 0, LIMIT + 1), f"a message of {LIMIT + 1:,} bytes, over {LIMIT:,} bytes"),
+    "too large": (sizes(IOPUB, 0, 0, 0, LIMIT - 19), f"a message of {LIMIT + 1:,} bytes, over {LIMIT:,} bytes"),
     "no JSON": (message(IOPUB, [b"{"] * 4), "a malformed message (JSONDecodeError)"),
     "no type": (message(IOPUB, [b"{}"] * 4), "a malformed message (KeyError)"),
     "a header that is too long": (message(IOPUB, [bytes(99_999), *[b"{}"] * 3]), "a header that is too long"),
@@ -452,9 +452,9 @@ STARTS = {
         "it failed to start: Traceback: x",
     ),
     "the sandbox's end": (lambda rig: rig.init.close(), "the sandbox ended before its kernel was ready"),
-    "noise": (lambda rig: rig.kernel.send(b"\xff\xff"), "it sent bytes that are no message at its start"),
+    "noise": (lambda rig: rig.kernel.send(b"\xff" * 8), "it sent bytes that are no message at its start"),
     "a broken message": (lambda rig: rig.kernel.send(message(IOPUB, [b"x"] * 4)), r"it sent a malformed message \("),
-    "too few parts": (lambda rig: rig.kernel.send(bytes((2, 1))), "it sent a message of 1 parts at its start"),
+    "too few parts": (lambda rig: rig.kernel.send(message(IOPUB, [b""])), "it sent a message of 1 parts at its start"),
 }
 
 
@@ -593,7 +593,7 @@ def read_request(kernel: socket.socket) -> tuple[int, list[Any]]:
             data += kernel.recv(size - len(data))
         return data
 
-    number, count = exactly(2)
+    number, _, count = struct.unpack(">3I", exactly(12))
     lengths = struct.unpack(f">{count}I", exactly(4 * count))
     return number, [json.loads(exactly(length)) for length in lengths]
 

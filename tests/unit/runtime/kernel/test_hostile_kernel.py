@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import ToolServiceError
+from agent_tools.guest.wire.framing import pack
 from agent_tools.guest.wire.words import Failed, write
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Died, Error, Notice, Omitted, Restarted, Stream, TimedOut
@@ -303,7 +304,7 @@ def over(size: int) -> str:
 
 LARGEST = 2**32 - 1  # that a size can say
 PARTS = {
-    f"{count} parts": (sizes(channel, *[1] * count)[:2], f"it sent a message of {count} parts")
+    f"{count} parts": (message(channel, [b"x"] * count), f"it sent a message of {count} parts")
     for channel, count in itertools.product((IOPUB, SHELL), (0, 1, 2, 3, 65, 66, 128, 255))
 }
 NOISE = {
@@ -313,12 +314,16 @@ NOISE = {
     "ZeroMQ's greeting": (b"\xff" + bytes(8) + b"\x7f\x03\x00NULL".ljust(55, b"\0"), NO_MESSAGE),
     "channel 0": (message(0, [b"{}"] * 4), NO_MESSAGE),
     "channel 5": (message(5, [b"{}"] * 4), NO_MESSAGE),
-    "a size of 4 GiB": (sizes(IOPUB, LARGEST, 2, 2, 2), over(LARGEST + 6)),
-    "sizes of 256 GiB": (sizes(IOPUB, *[LARGEST] * 64), over(64 * LARGEST)),
-    "a content of 300 MiB": (sizes(SHELL, 2, 2, 2, 300 * MIB), over(300 * MIB + 6)),
-    "a buffer of 300 MiB": (sizes(IOPUB, 2, 2, 2, 2, 300 * MIB), over(300 * MIB + 8)),
-    "one byte over the limit": (sizes(IOPUB, 0, 0, 0, 16 * MIB + 1), over(16 * MIB + 1)),
-    "parts that are together too long": (sizes(IOPUB, 0, 0, 9 * MIB, 9 * MIB), over(18 * MIB)),
+    "a size of 4 GiB": (sizes(IOPUB, LARGEST, 2, 2, 2), over(LARGEST)),
+    "sizes of 256 GiB": (sizes(IOPUB, *[LARGEST] * 64), over(LARGEST)),
+    "a content of 300 MiB": (sizes(SHELL, 2, 2, 2, 300 * MIB), over(300 * MIB + 26)),
+    "a buffer of 300 MiB": (sizes(IOPUB, 2, 2, 2, 2, 300 * MIB), over(300 * MIB + 32)),
+    "one byte over the limit": (sizes(IOPUB, 0, 0, 0, 16 * MIB - 19), over(16 * MIB + 1)),
+    "parts that are together too long": (sizes(IOPUB, 0, 0, 9 * MIB, 9 * MIB), over(18 * MIB + 20)),
+    "sizes that are not its length": (
+        pack(IOPUB, bytes((0, 0, 0, 4, *[0, 0, 0, 2] * 4)) + b"{}{}{}"),
+        "it sent a message whose parts are not as it says",
+    ),
     **PARTS,
 }
 
@@ -346,7 +351,7 @@ def sends(data: bytes) -> Script:
 
 
 def sends_in_pieces_for_ever(turn: Turn) -> None:
-    turn.wire.send_bytes(sizes(IOPUB, 0, 0, 0, 16 * MIB))
+    turn.wire.send_bytes(sizes(IOPUB, 0, 0, 0, 15 * MIB))
     for _ in range(100):
         turn.wire.send_bytes(b"x")
         turn.kernel.ended.wait(0.01)
@@ -363,9 +368,9 @@ def hangs_up(turn: Turn) -> None:
 
 HUNG_UP = "it closed its channel"
 HALVES = {
-    "the first byte, then silence": Row(sends(bytes((IOPUB,))), (LOST,), STUBBORN, 0.2),
-    "no sizes, then silence": Row(sends(bytes((IOPUB, 4))), (LOST,), STUBBORN, 0.2),
-    "half the sizes, then silence": Row(sends(sizes(SHELL, 2, 2, 2, 2)[:9]), (LOST,), STUBBORN, 0.2),
+    "the first byte, then silence": Row(sends(sizes(IOPUB, 2, 2, 2, 2)[:1]), (LOST,), STUBBORN, 0.2),
+    "no sizes, then silence": Row(sends(sizes(IOPUB, 2, 2, 2, 2)[:8]), (LOST,), STUBBORN, 0.2),
+    "half the sizes, then silence": Row(sends(sizes(SHELL, 2, 2, 2, 2)[:20]), (LOST,), STUBBORN, 0.2),
     "sizes, then silence": Row(starts_a_message(2, 2, 2, 2), (LOST,), STUBBORN, 0.2),
     "half a part, then silence": Row(sends(message(IOPUB, [b"x" * 1000] * 4)[:99]), (LOST,), STUBBORN, 0.2),
     "half a part, and the reply in it": Row(
@@ -373,7 +378,7 @@ HALVES = {
     ),
     "a byte at a time": Row(sends_in_pieces_for_ever, (LOST,), STUBBORN, 0.2),
     "a hang-up in mid-message": Row(hangs_up_in_mid_message, (Died(HUNG_UP),), HUNG_UP),
-    "a hang-up in mid-sizes": Row(in_turn(sends(bytes((IOPUB, 4, 0))), hangs_up), (Died(HUNG_UP),), HUNG_UP),
+    "a hang-up in mid-sizes": Row(in_turn(sends(sizes(IOPUB, 2, 2, 2, 2)[:20]), hangs_up), (Died(HUNG_UP),), HUNG_UP),
     "a hang-up": Row(hangs_up, (Died(HUNG_UP),), HUNG_UP),
     "a hang-up after an output": Row(in_turn(prints("a"), hangs_up), (A, Died(HUNG_UP)), HUNG_UP),
 }
@@ -430,7 +435,7 @@ def talks_for_ever(words: bytes) -> Opening:
 OPENINGS: dict[str, Opening] = {
     "silence": opens_with(),
     "HTTP": opens_with(b"HTTP/1.1 400 Bad Request\r\n".ljust(64)),
-    "half the sizes": opens_with(sizes(IOPUB, 2, 2, 2, 2)[:9]),
+    "half the sizes": opens_with(sizes(IOPUB, 2, 2, 2, 2)[:20]),
     "sizes alone": opens_with(sizes(IOPUB, 2, 2, 2, 2)),
     "a message without its last byte": opens_with(message(IOPUB, [b"{}"] * 4)[:-1]),
     "noise": opens_with(b"\xff" * 100),
@@ -605,7 +610,7 @@ def test_what_comes_between_runs_is_told_by_the_next_if_the_kernel_is_lost(
 
 def test_half_a_message_between_runs_costs_the_next_run_and_no_more(new_tool: NewTool) -> None:
     is_done = threading.Event()
-    half = sends(sizes(IOPUB, 0, 0, 0, 99)[:7])
+    half = sends(sizes(IOPUB, 0, 0, 0, 99)[:17])
     tool = new_tool(FakeEngine(in_turn(finishes, half, lambda turn: is_done.set())))
     assert attacked(tool).outputs == ()
     assert is_done.wait(LONG_ENOUGH)

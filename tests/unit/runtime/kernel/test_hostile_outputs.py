@@ -311,7 +311,7 @@ def test_a_picture_of_100_mib_ends_the_kernel(new_tool: NewTool) -> None:
         for _ in range(133):
             turn.wire.send_bytes(b"A" * MIB)
 
-    reason = f"it sent a message of {133 * MIB + 6:,} bytes, over 16,777,216 bytes"
+    reason = f"it sent a message of {133 * MIB + 26:,} bytes, over 16,777,216 bytes"
     check(new_tool, Row(attack, (Died(reason),), reason))
 
 
