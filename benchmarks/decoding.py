@@ -14,7 +14,6 @@ import io
 import json
 import os
 import resource
-import struct
 import sys
 import threading
 import time
@@ -27,7 +26,8 @@ import pydantic
 from agent_tools.code_mode.argument_check import ArgumentCheck
 from agent_tools.code_mode.attachments import rich_value
 from agent_tools.guest.wire.budget import Budget
-from agent_tools.guest.wire.frames import CallReader
+from agent_tools.guest.wire.calls import MESSAGE, CallReader
+from agent_tools.guest.wire.framing import pack_parts
 from agent_tools.guest.wire.values import decode
 
 MIB = 2**20
@@ -42,16 +42,12 @@ class Model(pydantic.BaseModel):
 
 
 def message(args: Any, parts: tuple[bytes, ...] = ()) -> bytes:
-    head = {"op": "call", "id": 1, "name": "f", "args": args, "kwargs": {}, "sizes": [len(each) for each in parts]}
-    return framed(json.dumps(head, separators=(",", ":")).encode(), b"".join(parts))
-
-
-def framed(head: bytes, body: bytes = b"") -> bytes:
-    return struct.pack(">II", len(head), len(body)) + head + body
+    head = {"op": "call", "id": 1, "name": "f", "args": args, "kwargs": {}}
+    return pack_parts(MESSAGE, [json.dumps(head, separators=(",", ":")).encode(), *parts])
 
 
 def raw(text: bytes) -> bytes:
-    return framed(message(["#"])[8:].replace(b'"#"', text))
+    return pack_parts(MESSAGE, [message(["#"])[16:].replace(b'"#"', text)])
 
 
 def arrow(table: pa.Table) -> bytes:

@@ -26,7 +26,8 @@ from typing import Any
 from .host_call_errors import HostCallArgumentError, HostCallError, HostCallTooLarge, HostGone, error_of
 from .kernel.interrupts import shield
 from .kernel.session import MESSAGE_LIMITS
-from .wire import budget, frames, values
+from .wire import budget, calls, values
+from .wire.framing import FrameError, TooLarge
 from .wire.spin_wait import answers as spin_wait
 
 MAX_CALL_BYTES = MESSAGE_LIMITS.call  # of the arguments of one call
@@ -75,8 +76,8 @@ class Host:
         os.set_blocking(self._ring, False)
         for descriptor in (self._socket.fileno(), self._bell):
             self._poller.register(descriptor, select.POLLIN)
-        self._reader = frames.CallReader(
-            2 * max(MAX_CALL_BYTES, frames.MAX_MESSAGE_BYTES), max_marks=frames.MAX_ANSWER_MARKS
+        self._reader = calls.CallReader(
+            2 * max(MAX_CALL_BYTES, calls.MAX_MESSAGE_BYTES), max_marks=calls.MAX_ANSWER_MARKS
         )
         self._read_size = SHORT_READ
         self._pid = os.getpid()
@@ -182,7 +183,7 @@ class Host:
                 self._take(head, attachments)
         except BlockingIOError:
             return
-        except (OSError, frames.FrameError):
+        except (OSError, FrameError):
             data = b""
         if not data:
             self._end()
@@ -206,8 +207,8 @@ class Host:
         number = next(self._ids)
         head = {"op": "call", "id": number, "name": name, "args": encoded[0], "kwargs": encoded[1]}
         try:
-            message = frames.pack(head, attachments, MAX_CALL_BYTES)
-        except frames.TooLarge as exc:
+            message = calls.pack(head, attachments, MAX_CALL_BYTES)
+        except TooLarge as exc:
             raise HostCallTooLarge(f"{_SUBJECTS.get(name, f'The arguments of {name} are')} too large: {exc}") from None
         self._pending[number] = deliver
         self._write(message)
@@ -258,7 +259,7 @@ class Host:
         """Forget a call; cancel it on the host if it is not over there."""
         if self._pending.pop(number, None) is not None:
             with contextlib.suppress(HostGone):
-                self._write(frames.pack({"op": "cancel", "id": number}, []))
+                self._write(calls.pack({"op": "cancel", "id": number}, []))
 
     def _take(self, head: dict[str, Any], attachments: list[bytes]) -> None:
         match head:

@@ -28,9 +28,12 @@ import gc, io, json, struct, time
 host = next(each for each in gc.get_objects() if type(each).__name__ == "Host" and hasattr(each, "_socket"))
 M = 2**61 - 1
 def frame(args, parts=(), id=1, name="f"):
-    head = {"op": "call", "id": id, "name": name, "args": args, "kwargs": {}, "sizes": [len(each) for each in parts]}
-    data = json.dumps(head).encode()
-    return struct.pack(">II", len(data), sum(map(len, parts))) + data + b"".join(parts)
+    head = {"op": "call", "id": id, "name": name, "args": args, "kwargs": {}}
+    return packed(json.dumps(head).encode(), *parts)
+def packed(*parts):
+    sizes = [*map(len, parts)]
+    length = 4 * (1 + len(sizes)) + sum(sizes)
+    return struct.pack(f">{3 + len(sizes)}I", 1, length, len(sizes), *sizes) + b"".join(parts)
 def arrow(table):
     import pyarrow as pa
     sink = io.BytesIO()
@@ -46,8 +49,7 @@ def views(size, count):
     buffers = [None, pa.py_buffer(packed), pa.py_buffer(b"x" * size)]
     return arrow(pa.table({"a": pa.Array.from_buffers(pa.string_view(), count, buffers)}))
 def digits(name):
-    head = frame(["#"], name=name)[8:].replace(b'"#"', b",".join([b"9" * 4200] * 3000))
-    return struct.pack(">II", len(head), 0) + head
+    return packed(frame(["#"], name=name)[16:].replace(b'"#"', b",".join([b"9" * 4200] * 3000)))
 def tuples(count):
     return [{"$": "tuple", "v": [k * M]} for k in range(1, count)]
 def send(make, name="f"):
@@ -63,6 +65,7 @@ bombs = {
     "nulls": lambda name: frame([{"$": "frame", "n": 0}], [nulls(60_000_000)], name=name),
     "views": lambda name: frame([{"$": "frame", "n": 0}], [views(2 << 20, 5000)], name=name),
     "digits": digits,
+    "attachments": lambda name: frame([], [b""] * 99_000, name=name),
 }
 """
 
@@ -104,7 +107,7 @@ def test_no_bomb_holds_up_a_run_or_the_host(docker_runtime: Runtime, work_dir: P
     options = {"work_dir": str(work_dir), "timeout": 20}
     with CodeInterpreter(options, runtime=docker_runtime, hostcalls=[f, g]) as tool:
         names = tool.run(BOMBS + "print(*bombs)\nviews(10, 1)").stdout.split()
-        assert len(names) == 10
+        assert len(names) == 11
         found = {}
         for name in names:
             with Ticks() as ticks:

@@ -19,17 +19,13 @@ from typing import Generic, TypeVar, Union
 
 WINDOW = 1024 * 1024  # bytes of one stream that may be on their way
 HEADER = struct.Struct(">II")
+MAX_LENGTH = 2**32 - 1  # that a header can say
 _SIZE = 4  # bytes of the number of parts, and of the size of each
 _MALFORMED = (struct.error, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 Buffer = Union[bytes, bytearray, memoryview]
 LimitOf = Callable[[int], "int | None"]
 """Returns the most bytes of a payload of this kind; None if there is no such kind."""
 T = TypeVar("T")
-Measure = Callable[[bytearray], "tuple[int, int] | None"]
-"""Returns the sizes of the head and of the whole of the frame that a buffer begins with; None before its head is there.
-
-It raises for a frame over its limit, so that such a frame is never buffered.
-"""
 
 
 class FrameError(ValueError):
@@ -45,10 +41,16 @@ def pack(kind: int, payload: Buffer) -> bytes:
     return HEADER.pack(kind, len(payload)) + payload
 
 
-def pack_parts(kind: int, parts: Sequence[bytes]) -> bytes:
-    """Return a frame of several parts."""
+def pack_parts(kind: int, parts: Sequence[bytes], limit: int = MAX_LENGTH) -> bytes:
+    """Return a frame of several parts.
+
+    Raises:
+        TooLarge: they are longer than `limit`.
+    """
     sizes = [*map(len, parts)]
     length = _SIZE * (1 + len(sizes)) + sum(sizes)
+    if length > limit:
+        raise TooLarge(f"{length:,} bytes are more than {limit:,}")
     return b"".join((struct.pack(f">{3 + len(sizes)}I", kind, length, len(sizes), *sizes), *parts))
 
 
@@ -129,27 +131,6 @@ class FrameReader(Generic[T]):
             raise
         except _MALFORMED as exc:
             raise FrameError(f"a malformed message ({type(exc).__name__})") from exc
-
-
-class FrameBuffer:
-    """Cuts a byte stream into frames."""
-
-    def __init__(self, measure: Measure) -> None:
-        self._measure = measure
-        self._buffer = bytearray()
-
-    def feed(self, data: Buffer) -> "Iterator[tuple[bytes, bytes]]":
-        """Yield the head and the payload of each frame that is complete now. Read it to its end.
-
-        Errors as for `measure`.
-        """
-        self._buffer += data
-        while (sizes := self._measure(self._buffer)) and len(self._buffer) >= sizes[1]:
-            head, end = sizes
-            with memoryview(self._buffer) as view:
-                frame = bytes(view[:head]), bytes(view[head:end])
-            del self._buffer[:end]
-            yield frame
 
 
 class Window:

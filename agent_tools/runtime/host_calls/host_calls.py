@@ -1,6 +1,6 @@
 """Serves host functions to user code: limits, checks, and the record of calls.
 
-The session's own event loop, in a thread that starts with the first call, reads a kernel's socket (guest/wire/frames.py
+The session's own event loop, in a thread that starts with the first call, reads a kernel's socket (guest/wire/calls.py
 has the format). Calls are tasks of the caller's loop, if the run was started from one, else of the session's loop.
 Messages of the guest are bounded, their types are checked, and the socket is closed if the guest breaks the protocol.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from agent_tools.errors import SessionBusy
 from agent_tools.guest.wire.budget import Budget, GivenUp
-from agent_tools.guest.wire.frames import TooLarge
+from agent_tools.guest.wire.framing import TooLarge
 from agent_tools.guest.wire.values import Rich, decode
 from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall, Omitted

@@ -24,7 +24,8 @@ import types
 from collections.abc import Coroutine, Generator, Iterator
 from typing import Any
 
-from agent_tools.guest.wire.frames import TooLarge, pack
+from agent_tools.guest.wire.calls import pack
+from agent_tools.guest.wire.framing import TooLarge
 from agent_tools.guest.wire.values import NotEncodable, encode
 from agent_tools.limits import MIB
 from agent_tools.results.execution import HostCall, Omitted

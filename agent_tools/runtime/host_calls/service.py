@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.guest.wire.frames import MAX_ANSWER_MARKS, pack
+from agent_tools.guest.wire.calls import MAX_ANSWER_MARKS, pack
 from agent_tools.guest.wire.values import Rich
 from agent_tools.limits import CallLimits
 from agent_tools.runtime.host_calls.function import HostFunction

@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from agent_tools.guest.wire.frames import CallReader, FrameError, Screen
+from agent_tools.guest.wire.calls import CallReader, Screen
+from agent_tools.guest.wire.framing import FrameError
 from agent_tools.machine.event_loop import READ, EventLoop, join, leave
 
 SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one costs more than most calls

@@ -1,13 +1,12 @@
 """Calls of host functions, from the guest's bytes to the values a function gets.
 
 The input's first byte says what the rest is: `R`, the wire's bytes as they are; else a program for the arguments (see
-unfold.py) and attachments, with MARK between them, for which the lengths and sizes are made.
+unfold.py) and attachments, with MARK between them, for which the sizes are made.
 """
 
 from __future__ import annotations
 
 import contextlib
-import struct
 
 import numpy
 import pandas
@@ -15,7 +14,8 @@ import pyarrow  # noqa: F401  (where it is not loaded, its memory is not counted
 
 from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.functions import TypedFunction
-from agent_tools.guest.wire.frames import CallReader, FrameError
+from agent_tools.guest.wire.calls import MESSAGE, CallReader
+from agent_tools.guest.wire.framing import FrameError, pack_parts
 from agent_tools.guest.wire.values import decode, encode
 from agent_tools.runtime.host_calls.function import ArgumentError
 from tests.fuzz import unfold
@@ -34,8 +34,7 @@ def unfold_call(data: bytes) -> Parts:
     program, *attachments = data[1:].split(MARK)
     attachments = [unfold.text(each, unfold.MOST // 4) for each in attachments]
     head = {"op": "call", "id": 1, "name": "f", "args": unfold.values(program, WORDS), "kwargs": {}}
-    packed = unfold.as_json({**head, "sizes": [len(each) for each in attachments]})
-    return [struct.pack(">II", len(packed), sum(map(len, attachments))) + packed, *attachments]
+    return [pack_parts(MESSAGE, [unfold.as_json(head), *attachments])]
 
 
 def read_calls(parts: Parts) -> None:

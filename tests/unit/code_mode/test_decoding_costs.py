@@ -35,15 +35,16 @@ from agent_tools.guest.wire.budget import (
     TooCostly,
     Unbounded,
 )
-from agent_tools.guest.wire.frames import (
+from agent_tools.guest.wire.calls import (
     LONG_HEAD,
     MAX_MARKS,
     MAX_NUMBER_CHARS,
+    MESSAGE,
     SHORT_HEAD,
     CallReader,
-    FrameError,
     pack,
 )
+from agent_tools.guest.wire.framing import HEADER, FrameError, pack_parts
 from agent_tools.guest.wire.values import MAX_DECIMAL_EXPONENT, NotEncodable, decode, encode
 
 pytestmark = pytest.mark.cost
@@ -206,7 +207,12 @@ def test_a_scalar_is_no_longer_than_its_kind_can_be(kind: str) -> None:
 
 
 def framed(head: bytes) -> bytes:
-    return struct.pack(">II", len(head), 0) + head
+    return pack_parts(MESSAGE, [head])
+
+
+def head_of(message: bytes) -> bytes:
+    """Return the head of a message without attachments."""
+    return message[HEADER.size + 8 :]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +227,7 @@ def framed(head: bytes) -> bytes:
     ids=["digits", "many digits", "float", "lists", "dicts"],
 )
 def test_a_head_that_costs_more_than_its_bytes_is_refused(value: bytes) -> None:
-    message = framed(b'{"sizes":[],"pad":"' + b" " * LONG_HEAD + b'","v":' + value + b"}")
+    message = framed(b'{"pad":"' + b" " * LONG_HEAD + b'","v":' + value + b"}")
     with costing(1.0, 60), pytest.raises(FrameError):
         list(CallReader().feed(message))
 
@@ -239,7 +245,7 @@ def test_a_long_head_is_read_without_the_collector_which_goes_on_afterwards() ->
     def note(phase: str, info: dict[str, int]) -> None:
         passes.append(phase)
 
-    message = framed(b'{"sizes":[],"v":[' + b",".join([b"[]"] * 45_000) + b"]}")
+    message = framed(b'{"v":[' + b",".join([b"[]"] * 45_000) + b"]}")
     broken = framed(b"[" * (LONG_HEAD + 1))
     gc.callbacks.append(note)
     try:
@@ -261,7 +267,7 @@ def test_texts_full_of_commas_are_no_parts() -> None:
 
 
 def call(number: int = 7, name: str = "f", pad: int = 0, **more: Any) -> bytes:
-    head = {"op": "call", "id": number, "name": name, "args": ["x" * pad], "kwargs": {}, **more, "sizes": []}
+    head = {"op": "call", "id": number, "name": name, "args": ["x" * pad], "kwargs": {}, **more}
     return framed(json.dumps(head).encode())
 
 
@@ -273,21 +279,21 @@ def test_a_call_that_is_not_wanted_is_not_read() -> None:
         return number != 7
 
     reader = CallReader(screen=screen)
-    junk = call()[8:].replace(b'"sizes"', b"not even JSON") + b"[" * 300_000
+    junk = head_of(call()).replace(b'"kwargs"', b"not even JSON") + b"[" * 300_000
     with costing(0.5, 10):
         found = list(reader.feed(framed(junk) + call(8)))
     assert [head["id"] for head, _, _ in found] == [8]
-    assert asked[0] == (7, "f", len(junk))
+    assert asked[0] == (7, "f", len(framed(junk)) - HEADER.size)
 
 
 def test_a_call_is_what_it_began_as() -> None:
-    forged = call(pad=SHORT_HEAD)[8:].replace(b'"kwargs"', b'"name": "g", "kwargs"')
+    forged = head_of(call(pad=SHORT_HEAD)).replace(b'"kwargs"', b'"name": "g", "kwargs"')
     with pytest.raises(FrameError, match="another than it began as"):
         list(CallReader(screen=lambda *_: True).feed(framed(forged)))
 
 
 def test_a_long_call_begins_with_its_name() -> None:
-    head = json.dumps({"args": ["x" * LONG_HEAD], "op": "call", "id": 1, "name": "f", "kwargs": {}, "sizes": []})
+    head = json.dumps({"args": ["x" * LONG_HEAD], "op": "call", "id": 1, "name": "f", "kwargs": {}})
     with pytest.raises(FrameError, match="does not begin with what it is"):
         list(CallReader(screen=lambda *_: True).feed(framed(head.encode())))
     assert list(CallReader(screen=lambda *_: False).feed(pack({"op": "cancel", "id": 1}, [])))

@@ -331,9 +331,12 @@ def own_socket():
     return next(each for each in gc.get_objects() if type(each).__name__ == "Host")._socket
 def send(data):
     own_socket().sendall(data)
-def frame(head, body=b"", sizes=None):
-    head = json.dumps({**head, "sizes": sizes if sizes is not None else ([len(body)] if body else [])}).encode()
-    return struct.pack(">II", len(head), len(body)) + head + body
+def frame(head, *attachments):
+    return packed(json.dumps(head).encode(), *attachments)
+def packed(*parts, more=0):
+    sizes = [*map(len, parts)]
+    length = 4 * (1 + len(sizes)) + sum(sizes)
+    return struct.pack(f">{3 + len(sizes)}I", 1, length + more, len(sizes), *sizes) + b"".join(parts)
 def one(**head):
     send(frame({"op": "call", "id": 0, "name": "add", "args": [], "kwargs": {}, **head}))
 """
@@ -400,15 +403,16 @@ def test_arguments_that_cannot_be_read_are_refused_before_the_function(adder: Sc
 @pytest.mark.parametrize(
     "data",
     [
-        "struct.pack('>II', 2**31, 0)",
-        "struct.pack('>II', 0, 2**32 - 1)",
-        "b'\\0\\0\\0\\x04\\0\\0\\0\\0null'",
-        "b'\\0\\0\\0\\x04\\0\\0\\0\\0\\xff\\xff\\xff\\xff'",
-        "frame({'op': 'call'}, b'abc', [1])",
-        "frame({'op': 'call'}, b'abc', ['3'])",
-        "frame({'op': 'call'}, b'abc', [-1, 4])",
-        "struct.pack('>II', 100_000, 0) + b'[' * 100_000",
-        "struct.pack('>II', 3_000_002, 0) + b'[' + b'0,' * 1_500_000 + b']'",
+        "struct.pack('>II', 1, 2**31)",
+        "struct.pack('>II', 2, 0)",
+        "packed()",
+        "packed(b'null')",
+        "packed(b'\\xff\\xff\\xff\\xff')",
+        "packed(b'{}', b'abc', more=1) + b'd'",
+        "struct.pack('>III', 1, 4, 2**32 - 1)",
+        "packed(b'[' * 100_000)",
+        "packed(b'[' + b'0,' * 1_500_000 + b']')",
+        "packed(b'{}', *[b''] * 100_000)",
     ],
 )
 def test_a_guest_that_breaks_the_protocol_is_hung_up_on_and_only_harms_itself(adder: Script, data: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +16,8 @@ import pytest
 
 from agent_tools.code_mode.functions import TypedFunction
 from agent_tools.guest.wire.budget import Budget
-from agent_tools.guest.wire.frames import SHORT_HEAD, CallReader, pack
+from agent_tools.guest.wire.calls import MESSAGE, SHORT_HEAD, CallReader, pack
+from agent_tools.guest.wire.framing import pack_parts
 from agent_tools.guest.wire.values import encode
 from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall
@@ -95,8 +95,8 @@ def test_a_refused_call_is_answered_without_its_arguments_being_read() -> None:
         guest.send(message(1, "size", "x"))
         assert guest.answer()["value"] == 1
         for name, kind in (("size", "HostCallBudgetExceeded"), ("nothing", "HostCallNotFound")):
-            head = message(2, name, "y" * SHORT_HEAD)[8:].replace(b'"kwargs"', b"this is no JSON")
-            guest.send(struct.pack(">II", len(head), 0) + head)
+            head = message(2, name, "y" * SHORT_HEAD)[16:].replace(b'"kwargs"', b"this is no JSON")
+            guest.send(pack_parts(MESSAGE, [head]))
             answer = guest.answer()
             assert (answer["id"], answer["kind"]) == (2, kind)
         guest.send(message(3, "size", "x"))

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from agent_tools.code_mode.functions import TypedFunction
-from agent_tools.guest.wire.frames import pack
+from agent_tools.guest.wire.calls import pack
 from agent_tools.results.execution import HostCall
 from agent_tools.runtime.host_calls.function import CallRequest, Policy, serving_loop
 from agent_tools.runtime.host_calls.wire import CallWire

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.guest.wire.frames import CallReader, pack
+from agent_tools.guest.wire.calls import CallReader, pack
 from agent_tools.runtime.host_calls.loop import CallLoop
 from agent_tools.runtime.host_calls.wire import MAX_UNREAD, CallWire
 from tests.waiting import until

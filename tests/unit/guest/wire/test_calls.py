@@ -1,18 +1,18 @@
-"""The frames of host calls: whole or in pieces, within the limits or refused."""
+"""The messages of host calls: whole or in pieces, within the limits or refused."""
 
 from __future__ import annotations
 
 import contextlib
-import struct
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.guest.wire.frames import MAX_HEAD_BYTES, MAX_MARKS, CallReader, FrameError, TooLarge, pack
+from agent_tools.guest.wire.calls import MAX_HEAD_BYTES, MAX_MARKS, MESSAGE, CallReader, pack
+from agent_tools.guest.wire.framing import HEADER, FrameError, TooLarge, pack_parts
 
-HEADS = st.dictionaries(st.text().filter(lambda key: key != "sizes"), st.integers() | st.text(), max_size=4)
+HEADS = st.dictionaries(st.text(), st.integers() | st.text(), max_size=4)
 
 
 @given(st.lists(st.tuples(HEADS, st.lists(st.binary(), max_size=3)), max_size=5), st.integers(1, 40))
@@ -33,7 +33,7 @@ def test_any_bytes_are_messages_or_a_frame_error(data: bytes) -> None:
 def test_the_size_is_that_of_the_head_and_the_attachments() -> None:
     message = pack({"op": "go"}, [b"abc"])
     ((_, _, size),) = CallReader().feed(message)
-    assert size == len(message) - 8
+    assert size == len(message) - HEADER.size
 
 
 def test_a_message_over_the_limit_is_refused_by_who_sends_it() -> None:
@@ -47,27 +47,30 @@ def test_a_message_of_too_many_parts_is_refused_by_who_sends_it() -> None:
     with pytest.raises(TooLarge, match="of it are JSON"):
         pack({"value": "x" * MAX_HEAD_BYTES}, [])
     with pytest.raises(FrameError):
-        list(CallReader().feed(struct.pack(">II", MAX_HEAD_BYTES + 1, 0)))
+        list(CallReader().feed(framed(b'"' + b"x" * MAX_HEAD_BYTES + b'"')))
 
 
-def framed(head: bytes, body: bytes = b"") -> bytes:
-    return struct.pack(">II", len(head), len(body)) + head + body
+def test_attachments_count_as_parts_on_either_side() -> None:
+    with pytest.raises(TooLarge, match="more than 100,000 parts"):
+        pack({"value": []}, [b""] * MAX_MARKS)
+    with pytest.raises(FrameError):
+        list(CallReader().feed(framed(b"{}", *[b""] * MAX_MARKS)))
+
+
+def framed(*parts: bytes) -> bytes:
+    return pack_parts(MESSAGE, parts)
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        struct.pack(">II", 2000, 64 * 1024),
+        HEADER.pack(MESSAGE, 1001 + 64 * 1024),
+        HEADER.pack(2, 0),
+        framed(),
         framed(b""),
         framed(b"null"),
         framed(b"[]"),
-        framed(b"{}"),
-        framed(b'{"sizes": 3}', b"abc"),
-        framed(b'{"sizes": [2]}', b"abc"),
-        framed(b'{"sizes": [-1, 4]}', b"abc"),
-        framed(b'{"sizes": [true, 2]}', b"abc"),
-        framed(b'{"sizes": ["3"]}', b"abc"),
-        framed(b'{"sizes": [], "x": ' + b"9" * 5000 + b"}"),
+        framed(b'{"x": ' + b"9" * 5000 + b"}"),
         framed(b"\xff{}"),
     ],
 )
