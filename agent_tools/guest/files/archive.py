@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator
 from io import BufferedReader, BytesIO
 from typing import Any
 
+from ..wire.framing import FrameError
 from .content import CHUNK_BYTES, Content
 
 MARK = ".agent_tools.variables"
@@ -48,22 +49,20 @@ COMPRESSED: dict[bytes, Callable[[Any], Any]] = {
 }
 """How to decompress a file, by its first bytes."""
 
-Tell = Callable[[dict[str, Any]], None]
 
-
-def save(request: dict[str, Any], content: Content, tell: Tell) -> None:
+def save(request: dict[str, Any], content: Content) -> None:
     """Send a folder, and the variables if they are asked for."""
     if request["path"]:
         os.listdir(request["path"])
     if not request["variables"]:
-        tell({})
+        content.answer({})
         with _tar(content) as tar:
             left_out = _add(tar, request["path"])
         content.end()
-        tell(_listed(left_out))
+        content.answer(_listed(left_out))
         return
     with KernelLink(request["variables"]) as kernel:
-        tell({"address": kernel.address})
+        content.answer({"address": kernel.address})
         content.push()
         with _tar(content) as tar:
             tar.addfile(_member(""))
@@ -71,7 +70,7 @@ def save(request: dict[str, Any], content: Content, tell: Tell) -> None:
             for number, piece in enumerate(kernel.pieces()):
                 tar.addfile(_member(f".{number:06}", len(piece)), BytesIO(piece))
         content.end()
-        tell({**_listed(left_out), "report": kernel.report()})
+        content.answer({**_listed(left_out), "report": kernel.report()})
 
 
 def _tar(content: Content) -> tarfile.TarFile:
@@ -166,17 +165,17 @@ def _stays(member: tarfile.TarInfo, root: str) -> bool:
     return os.path.commonpath((root, target)) == root
 
 
-def load(request: dict[str, Any], content: Content, tell: Tell) -> None:
+def load(request: dict[str, Any], content: Content) -> None:
     """Unpack a tar into a folder, and pass on its variables if they are asked for."""
     if not request["variables"]:
         _unpack(request["path"], content, lambda piece: None)
-        tell({})
+        content.answer({})
         return
     with KernelLink(request["variables"]) as kernel:
-        tell({"address": kernel.address})
+        content.answer({"address": kernel.address})
         content.push()
         _unpack(request["path"], content, kernel.give)
-        tell({"report": kernel.report_after_all()})
+        content.answer({"report": kernel.report_after_all()})
 
 
 def _unpack(path: str, content: Content, take: Callable[[bytes], object]) -> None:
@@ -253,14 +252,10 @@ class KernelLink:
         Raises:
             OSError: it did not come, or broke off.
         """
-        content, piece = self._connected(), bytearray()
-        while data := _read(content, MEMBER_BYTES - len(piece)):
-            piece += data
-            if len(piece) == MEMBER_BYTES:
-                yield bytes(piece)
-                piece.clear()
-        if piece:
-            yield bytes(piece)
+        file = BufferedReader(self._connected(), MEMBER_BYTES)
+        while piece := _read(file, MEMBER_BYTES):
+            yield piece
+        file.detach()
 
     def give(self, piece: bytes) -> None:
         """Send bytes to the kernel; drop bytes that it does not read."""
@@ -272,14 +267,15 @@ class KernelLink:
 
     def report(self) -> Any:
         """Return the kernel's report at its end; None if it is malformed."""
-        content, data = self._connected(), bytearray()
+        content = self._connected()
         content.begin_again()
-        while len(data) <= MAX_REPORT and (piece := _read(content, MEMBER_BYTES)):
-            data += piece
+        file = BufferedReader(content, MEMBER_BYTES)
         try:
-            return json.loads(data)
+            return json.loads(_read(file, MAX_REPORT))
         except ValueError:
             return None
+        finally:
+            file.detach()
 
     def report_after_all(self) -> Any:
         """Tell the kernel that everything was sent, and return its report; None if it broke off."""
@@ -300,8 +296,8 @@ class KernelLink:
         return self._content
 
 
-def _read(content: Content, size: int) -> bytes:
+def _read(content: "BufferedReader[Content]", size: int) -> bytes:
     try:
-        return content.read(size) or b""
-    except EOFError as exc:
+        return content.read(size)
+    except (EOFError, FrameError) as exc:
         raise OSError(errno.EIO, "the kernel broke off") from exc

@@ -1,8 +1,8 @@
 """Serves files over one socket: work_dir for a host that cannot see the folder, and any path of the sandbox.
 
-Each request and each answer is a head, u32 length and JSON, followed by content where stated. Relative paths count from
-work_dir. Entries are [name, kind, size, mtime in ns, mode], facts are [size, mtime in ns, inode], content is pieces as
-in archive.py. A file is written under another name and then replaced, so that a reader sees the old or the new one.
+Each request and each answer is a head, followed by content where stated (wire/files.py). Relative paths count from
+work_dir. Entries are [name, kind, size, mtime in ns, mode], facts are [size, mtime in ns, inode]. A file is written
+under another name and then replaced, so that a reader sees the old or the new one.
 
     {"op": "read", "path", "offset", "most"}   {} and then content
     {"op": "write", "path", "append"}          takes content, then {}; through links
@@ -21,8 +21,8 @@ not listed; `put` replaces a link, or a folder without files):
                                                 "unread": those that could not be read}
     {"op": "put", "path"}                      takes content, then {"facts": facts}
 
-A request that fails is answered by {"errno": n}. Without room for a process that would serve, {"errno": EAGAIN} comes
-before any request.
+A request that fails is answered by {"errno": n}, also behind a part of its content. Without room for a process that
+would serve, {"errno": EAGAIN} comes before any request.
 """
 
 import contextlib
@@ -35,15 +35,16 @@ import secrets
 import shutil
 import socket
 import stat
-import struct
 import tarfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import BufferedRWPair
 from typing import Any
 
+from ..wire.files import LIMITS, pack_head
+from ..wire.framing import read_frame
 from . import archive
-from .archive import Tell
-from .content import CHUNK_BYTES, FAILED, Content
+from .content import CHUNK_BYTES, Content, exactly
 
 MAX_DEPTH = 16
 PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
@@ -52,44 +53,36 @@ PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\
 def serve(descriptor: int, work_dir: str) -> None:
     """Answer requests until the host closes the connection."""
     os.chdir(work_dir)
-    with socket.socket(fileno=os.dup(descriptor)) as connected, connected.makefile("rwb") as stream:
-        while head := stream.read(4):
-            serve_path(json.loads(stream.read(struct.unpack(">I", head)[0])), stream, _answer)
+    with (
+        contextlib.suppress(EOFError),
+        socket.socket(fileno=os.dup(descriptor)) as connected,
+        connected.makefile("rwb") as stream,
+    ):
+        while True:
+            _, request = read_frame(partial(exactly, stream), LIMITS.get)
+            serve_path(json.loads(request), stream)
             stream.flush()
 
 
-def _answer(stream: BufferedRWPair, head: dict[str, Any]) -> None:
-    stream.write(_framed(head))
-
-
-def _framed(head: dict[str, Any]) -> bytes:
-    data = json.dumps(head).encode()
-    return struct.pack(">I", len(data)) + data
-
-
-NO_ROOM = _framed({"errno": errno.EAGAIN})
+NO_ROOM = pack_head({"errno": errno.EAGAIN})
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
-Answer = Callable[[BufferedRWPair, dict[str, Any]], None]
 Note = Callable[[OSError], None]
 
 
-def serve_path(request: dict[str, Any], stream: BufferedRWPair, answer: Answer) -> None:
+def serve_path(request: dict[str, Any], stream: BufferedRWPair) -> None:
     """Carry out one request; answer a failure by its errno."""
     content = Content(stream)
     try:
-        _OPERATIONS[request["op"]](request, content, lambda head: answer(stream, head))
+        _OPERATIONS[request["op"]](request, content)
     except (OSError, tarfile.TarError, ValueError, RecursionError) as exc:
         number = exc.errno if isinstance(exc, OSError) and exc.errno else errno.EINVAL
-        if content.is_sending:
-            stream.write(struct.pack(">I", FAILED))
-            return
         if request["op"] in ("write", "load", "put"):
             content.skip()
-        answer(stream, {"errno": number})
+        content.answer({"errno": number})
 
 
-def _read(request: dict[str, Any], content: Content, tell: Tell) -> None:
+def _read(request: dict[str, Any], content: Content) -> None:
     with open(os.open(request["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "a pipe")
@@ -97,7 +90,7 @@ def _read(request: dict[str, Any], content: Content, tell: Tell) -> None:
             file.seek(request["offset"])
         left = request["most"]
         data = file.read(min(CHUNK_BYTES, left))  # whatever fails, fails here as a rule, and is told as such
-        tell({})
+        content.answer({})
         while data:
             content.write(data)
             left -= len(data)
@@ -105,7 +98,7 @@ def _read(request: dict[str, Any], content: Content, tell: Tell) -> None:
         content.end()
 
 
-def _write(request: dict[str, Any], content: Content, tell: Tell) -> None:
+def _write(request: dict[str, Any], content: Content) -> None:
     target = os.path.realpath(request["path"])
     _make_parents(target)
     if os.path.isdir(target):
@@ -115,7 +108,7 @@ def _write(request: dict[str, Any], content: Content, tell: Tell) -> None:
             shutil.copyfileobj(content, file, CHUNK_BYTES)
     else:
         _replace(target, content, _mode_to_keep(target))
-    tell({})
+    content.answer({})
 
 
 def _mode_to_keep(target: str) -> "int | None":
@@ -145,11 +138,11 @@ def _replace(target: str, content: Content, mode: "int | None" = None) -> list[i
     return facts
 
 
-def _put(request: dict[str, Any], content: Content, tell: Tell) -> None:
+def _put(request: dict[str, Any], content: Content) -> None:
     path = os.path.abspath(request["path"])
     _make_parents(path)
     _remove_empty_folder(path)
-    tell({"facts": _replace(path, content)})
+    content.answer({"facts": _replace(path, content)})
 
 
 def _remove_empty_folder(name: str) -> None:
@@ -159,7 +152,7 @@ def _remove_empty_folder(name: str) -> None:
             os.rmdir(folder)
 
 
-def _list(request: dict[str, Any], _content: Content, tell: Tell) -> None:
+def _list(request: dict[str, Any], content: Content) -> None:
     entries, total, unread = [], 0, list[OSError]()
     for entry, name in _walk(request["path"], "", MAX_DEPTH, unread.append):
         total += 1
@@ -169,7 +162,7 @@ def _list(request: dict[str, Any], _content: Content, tell: Tell) -> None:
             facts = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(facts.st_mode) and PLAIN.fullmatch(name):
                 entries.append([name, *_facts(facts)])
-    tell({"entries": entries, "total": total, "unread": len(unread)})
+    content.answer({"entries": entries, "total": total, "unread": len(unread)})
 
 
 def _facts(found: os.stat_result) -> list[int]:
@@ -196,7 +189,7 @@ def _unless_gone(note: Note) -> Iterator[None]:
         note(exc)
 
 
-def _scan(request: dict[str, Any], _content: Content, tell: Tell) -> None:
+def _scan(request: dict[str, Any], content: Content) -> None:
     entries, total = [], 0
     with os.scandir(request["path"]) as found:
         for entry in found:
@@ -204,7 +197,7 @@ def _scan(request: dict[str, Any], _content: Content, tell: Tell) -> None:
             if total <= request["most"]:
                 with contextlib.suppress(FileNotFoundError):
                     entries.append(_entry(entry.name, _found(entry, request["follow"])))
-    tell({"entries": entries, "total": total})
+    content.answer({"entries": entries, "total": total})
 
 
 def _found(entry: os.DirEntry[str], follows: bool) -> os.stat_result:
@@ -214,10 +207,10 @@ def _found(entry: os.DirEntry[str], follows: bool) -> os.stat_result:
     return entry.stat(follow_symlinks=False)
 
 
-def _stat(request: dict[str, Any], _content: Content, tell: Tell) -> None:
+def _stat(request: dict[str, Any], content: Content) -> None:
     path = request["path"]
     follows = os.stat if request["follow"] else os.lstat
-    tell({"entry": _entry(os.path.basename(path.rstrip("/")) or path, follows(path))})
+    content.answer({"entry": _entry(os.path.basename(path.rstrip("/")) or path, follows(path))})
 
 
 def _entry(name: str, found: os.stat_result) -> list[Any]:
@@ -225,13 +218,13 @@ def _entry(name: str, found: os.stat_result) -> list[Any]:
     return [name, kind, found.st_size, found.st_mtime_ns, stat.S_IMODE(found.st_mode)]
 
 
-def _move(request: dict[str, Any], _content: Content, tell: Tell) -> None:
+def _move(request: dict[str, Any], content: Content) -> None:
     _make_parents(os.path.abspath(request["to"]))
     shutil.move(request["path"], request["to"])
-    tell({})
+    content.answer({})
 
 
-def _remove(request: dict[str, Any], _content: Content, tell: Tell) -> None:
+def _remove(request: dict[str, Any], content: Content) -> None:
     path = request["path"]
     if not os.path.isdir(path) or os.path.islink(path):
         os.unlink(path)
@@ -241,7 +234,7 @@ def _remove(request: dict[str, Any], _content: Content, tell: Tell) -> None:
         _remove_tree(path)
     else:
         os.rmdir(path)
-    tell({})
+    content.answer({})
 
 
 def _remove_tree(path: str) -> None:
@@ -285,11 +278,11 @@ def _opened(folder: str, within: "int | None" = None) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _make_dir(request: dict[str, Any], _content: Content, tell: Tell) -> None:
+def _make_dir(request: dict[str, Any], content: Content) -> None:
     path = os.path.abspath(request["path"])
     _make_parents(path)
     os.makedirs(path, exist_ok=True)
-    tell({})
+    content.answer({})
 
 
 def _make_parents(path: str) -> None:
@@ -300,7 +293,7 @@ def _make_parents(path: str) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from exc
 
 
-_OPERATIONS: dict[str, Callable[[dict[str, Any], Content, Tell], None]] = {
+_OPERATIONS: dict[str, Callable[[dict[str, Any], Content], None]] = {
     "read": _read,
     "write": _write,
     "scan": _scan,

@@ -249,8 +249,7 @@ class Worker:
     def _send(self, record: list[memoryview]) -> None:
         try:
             for piece in record:
-                for start in range(0, len(piece), CHUNK_BYTES):
-                    self._content.write(piece[start : start + CHUNK_BYTES])
+                self._content.write(piece)
             self._content.push()
         except OSError:
             self._report(nobody_listens=True)

@@ -20,8 +20,8 @@ from typing import BinaryIO
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.results.variables import MissingVariable, VariablesReport
-from agent_tools.runtime.files.file_conversation import Conversation, Head
-from agent_tools.runtime.files.guest_files import GuestFiles, check, content, give, pieces
+from agent_tools.runtime.files.file_conversation import Conversation, Head, pieces
+from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.text import one_line
 
 MARK = b".agent_tools.variables"
@@ -43,21 +43,20 @@ class WithVariables:
     """A transfer of an archive with variables, which the kernel sends or receives at `address`, a socket's name."""
 
     talk: Conversation
-    path: str
     address: str
     limits: Limits
 
     def content(self, most: int) -> Iterator[bytes]:
         """Yield at most `most` bytes of the archive. Raises OSError."""
-        return content(self.talk, most, self.path)
+        return self.talk.content(most)
 
     def give(self, archive: Pieces) -> None:
         """Send the archive. Raises OSError."""
-        give(self.talk, archive)
+        self.talk.give(archive)
 
     def report(self) -> VariablesReport:
         """Return the kernel's report on the variables. Raises OSError."""
-        head = check(self.talk.read_head(), self.path)
+        head = self.talk.answer()
         warn_of_left_out(head)
         return read_report(head, self.limits)
 
@@ -78,10 +77,9 @@ class Archives:
             OSError: it cannot be read; EFBIG beyond `most` bytes.
         """
         with self._files.asking(path) as talk:
-            talk.send_head({"op": "save", "path": path, "variables": False})
-            check(talk.read_head(), path)
-            yield from content(talk, most, path)
-            warn_of_left_out(check(talk.read_head(), path))
+            talk.ask({"op": "save", "path": path, "variables": False})
+            yield from talk.content(most)
+            warn_of_left_out(talk.answer())
 
     def load(self, path: str, archive: Pieces) -> None:
         """Unpack a tar into a folder, within the sandbox: the host reads none of its members.
@@ -89,9 +87,7 @@ class Archives:
         Errors as for `loading`.
         """
         with _readable(), self._files.asking(path) as talk:
-            talk.send_head({"op": "load", "path": path, "variables": False})
-            give(talk, archive)
-            check(talk.read_head(), path)
+            talk.ask({"op": "load", "path": path, "variables": False}, archive)
 
     def put_folder(self, path: str, folder: Path) -> None:
         """Copy a trusted folder of this machine into a folder, under its own name. Errors as for `loading`."""
@@ -123,11 +119,10 @@ class Archives:
         seconds = self._limits.sync_timeout + self._limits.variables_timeout
         with self._files.asking(path or ".") as talk:
             talk.deadline += self._limits.variables_timeout
-            talk.send_head({"op": op, "path": path, "variables": seconds})
-            address = check(talk.read_head(), path).get("address")
+            address = talk.ask({"op": op, "path": path, "variables": seconds}).get("address")
             if not isinstance(address, str) or not address.isascii() or len(address) > MAX_NAME:
                 raise ValueError("a malformed address")
-            yield WithVariables(talk, path, address, self._limits)
+            yield WithVariables(talk, address, self._limits)
 
 
 @contextmanager

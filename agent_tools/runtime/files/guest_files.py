@@ -10,22 +10,18 @@ import contextlib
 import errno
 import os
 import posixpath
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import BinaryIO
 
-from agent_tools.errors import AgentToolsError, SandboxGone
+from agent_tools.errors import SandboxGone
 from agent_tools.limits import Limits
 from agent_tools.results.files import FileInfo, FileKind
-from agent_tools.runtime.files.file_conversation import CHUNK_BYTES, Conversation, Head
+from agent_tools.runtime.files.file_conversation import Conversation, FileServiceError, Head, pieces
 
-FAILED = 0xFFFFFFFF  # a length that marks a read error in the middle
-MAX_PIECE = 1024 * 1024
 MARKS_PER_ENTRY = 10
-NO_ROOM = "the sandbox has no room for one more process (pids)"  # to serve its files
 MAX_IDLE = 4  # idle connections kept for the next use
 _KINDS: tuple[FileKind, ...] = ("file", "folder", "link", "other")
 
@@ -56,9 +52,8 @@ class GuestFiles:
         bound = self._limits.max_transfer_bytes
         wanted = bound + 1 if most is None else min(most, bound)
         with self.asking(path) as talk:
-            talk.send_head({"op": "read", "path": path, "offset": offset, "most": wanted})
-            check(talk.read_head(), path)
-            data = b"".join(content(talk, wanted, path))
+            talk.ask({"op": "read", "path": path, "offset": offset, "most": wanted})
+            data = b"".join(talk.content(wanted))
         if len(data) > bound:
             raise OSError(errno.EFBIG, f"larger than {bound:,} bytes (max_transfer_bytes)", path)
         return data
@@ -72,7 +67,7 @@ class GuestFiles:
         bound = self._limits.max_transfer_bytes
         if isinstance(data, (bytes, bytearray, memoryview)) and memoryview(data).nbytes > bound:
             raise OSError(errno.EFBIG, f"larger than {bound:,} bytes (max_transfer_bytes)", path)
-        self._give({"op": "write", "path": path, "append": append}, data)
+        self._do({"op": "write", "path": path, "append": append}, data)
 
     def scan(self, path: str, *, follow: bool = False) -> list[FileInfo]:
         """Return the entries of a folder, by name; with `follow`, the targets of links.
@@ -82,8 +77,7 @@ class GuestFiles:
         """
         most = self._limits.max_listed_files
         with self.asking(path) as talk:
-            talk.send_head({"op": "scan", "path": path, "most": most, "follow": follow})
-            head = check(talk.read_head(), path)
+            head = talk.ask({"op": "scan", "path": path, "most": most, "follow": follow})
             entries = head.get("entries")
             if not isinstance(entries, list) or len(entries) > most:
                 raise ValueError("a malformed list of files")
@@ -95,8 +89,8 @@ class GuestFiles:
     def stat(self, path: str, *, follow: bool = True) -> FileInfo:
         """Return one file or folder; with `follow`, the target of a link. Raises OSError."""
         with self.asking(path) as talk:
-            talk.send_head({"op": "stat", "path": path, "follow": follow})
-            return _info(check(talk.read_head(), path).get("entry"), posixpath.dirname(path))
+            head = talk.ask({"op": "stat", "path": path, "follow": follow})
+            return _info(head.get("entry"), posixpath.dirname(path))
 
     def move(self, path: str, to: str) -> None:
         """Move or rename a file or folder. Raises OSError."""
@@ -120,17 +114,9 @@ class GuestFiles:
         for talk in idle:
             talk.close()
 
-    def _do(self, request: Head) -> None:
+    def _do(self, request: Head, data: bytes | BinaryIO | None = None) -> None:
         with self.asking(str(request["path"])) as talk:
-            talk.send_head(request)
-            check(talk.read_head(), str(request["path"]))
-
-    def _give(self, request: Head, data: bytes | BinaryIO) -> None:
-        path = str(request["path"])
-        with self.asking(path) as talk:
-            talk.send_head(request)
-            give(talk, pieces(data))
-            check(talk.read_head(), path)
+            talk.ask(request, None if data is None else pieces(data))
 
     @contextmanager
     def asking(self, path: str) -> Iterator[Conversation]:
@@ -153,8 +139,8 @@ class GuestFiles:
                 errno.ETIMEDOUT, f"not done in {self._limits.sync_timeout:g} s (sync_timeout)", path
             ) from exc
         except ConnectionError as exc:
-            raise _last_word(talk, path) or SandboxGone("The sandbox, or its file service, ended meanwhile.") from exc
-        except (ValueError, struct.error) as exc:
+            raise _last_word(talk) or SandboxGone("The sandbox, or its file service, ended meanwhile.") from exc
+        except ValueError as exc:
             raise OSError(errno.EPROTO, f"the file service of the sandbox gave {exc}", path) from exc
         finally:
             self._put_back(talk, is_whole)
@@ -192,75 +178,17 @@ class GuestFiles:
             talk.close()
 
 
-class FileServiceError(AgentToolsError):
-    """An error that the file service reported; it awaits the next request."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-def _last_word(talk: Conversation, path: str) -> OSError | None:
+def _last_word(talk: Conversation) -> OSError | None:
     """Return the error that the server sent before it closed the connection."""
     try:
-        check(talk.read_head(), path)
+        talk.answer()
     except FileServiceError as exc:
         return exc.error
     except OSError as exc:
         return exc if exc.errno == errno.EAGAIN else None
-    except (ValueError, struct.error):
+    except ValueError:
         pass
     return None
-
-
-def check(head: Head, path: str) -> Head:
-    """Return an answer, or raise its error.
-
-    Raises:
-        FileServiceError: the request failed.
-        OSError: EAGAIN: there is no process that would serve.
-    """
-    if "errno" not in head:
-        return head
-    number = head["errno"]
-    if type(number) is not int or number not in errno.errorcode:
-        raise ValueError("a malformed error")
-    if number == errno.EAGAIN:
-        raise OSError(number, NO_ROOM, path)
-    raise FileServiceError(OSError(number, os.strerror(number), path))
-
-
-def content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
-    """Yield the sent content in pieces, at most `most` bytes."""
-    left = most
-    while size := struct.unpack(">I", talk.receive_all(4))[0]:
-        if size == FAILED:
-            raise FileServiceError(OSError(errno.EIO, "it could not be read to its end", path))
-        if size > MAX_PIECE:
-            raise ValueError("a piece that is too long")
-        if size > left:
-            raise OSError(errno.EFBIG, f"larger than {most:,} bytes", path)
-        left -= size
-        yield talk.receive_all(size)
-
-
-def give(talk: Conversation, pieces: Iterable[memoryview]) -> None:
-    """Send content; an empty piece would be its end."""
-    for piece in filter(None, pieces):
-        talk.send(struct.pack(">I", len(piece)))
-        talk.send(piece)
-    talk.send(struct.pack(">I", 0))
-
-
-def pieces(data: bytes | BinaryIO) -> Iterator[memoryview]:
-    """Yield bytes, or a file's content, in pieces."""
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), CHUNK_BYTES):
-            yield view[start : start + CHUNK_BYTES]
-        return
-    while piece := data.read(CHUNK_BYTES):
-        yield memoryview(piece)
 
 
 def _info(entry: object, folder: str) -> FileInfo:

@@ -21,8 +21,8 @@ from agent_tools.errors import FileRejected, SandboxGone
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.folder import Facts, Snapshot
-from agent_tools.runtime.files.file_conversation import Conversation
-from agent_tools.runtime.files.guest_files import FileServiceError, GuestFiles, check, content, give, pieces, whole
+from agent_tools.runtime.files.file_conversation import Conversation, FileServiceError, pieces
+from agent_tools.runtime.files.guest_files import GuestFiles, whole
 
 WORK_DIR = "."  # as the guest knows it
 MAX_NAME = 4096  # characters of a relative name
@@ -111,9 +111,8 @@ class Mirror:
         found = snapshot_of(self._path, self._limits, self._noun)
         now = {name: facts for name, facts in found.items() if is_plain_name(name) and not self._skips(name)}
         for name in self._here.keys() - now.keys():
-            talk.send_head({"op": "remove", "path": self._there_at(name), "recursive": False})
             with contextlib.suppress(FileServiceError):  # it is gone there as well, or is a folder by now
-                check(talk.read_head(), name)
+                talk.ask({"op": "remove", "path": self._there_at(name), "recursive": False})
             del self._here[name]
             self._there.pop(name, None)
         for name, facts in now.items():
@@ -149,12 +148,10 @@ class Mirror:
         with folder.opened(self._path, name) as file:
             if file is None:  # gone since, or not a plain file
                 return
-            talk.send_head({"op": "put", "path": self._there_at(name)})
-            give(talk, pieces(file))
-        try:
-            answer = check(talk.read_head(), name)
-        except FileServiceError as exc:
-            raise FileRejected(f"{name} could not be brought into the sandbox: {exc.error.strerror}") from exc
+            try:
+                answer = talk.ask({"op": "put", "path": self._there_at(name)}, pieces(file))
+            except FileServiceError as exc:
+                raise FileRejected(f"{name} could not be brought into the sandbox: {exc.error.strerror}") from exc
         self._here[name], self._there[name] = facts, _facts(answer.get("facts"))
 
     def _get(self, talk: Conversation, name: str, facts: Facts) -> str:
@@ -163,10 +160,9 @@ class Mirror:
             self._there[name] = facts
             return f"it is larger than {self._limits.max_file_bytes:,} bytes (max_file_bytes)"
         most = min(self._limits.max_file_bytes, self._may_fetch)
-        talk.send_head({"op": "read", "path": self._there_at(name), "offset": 0, "most": most + 1})
         try:
-            check(talk.read_head(), name)
-            self._here[name] = self._written(name, content(talk, most, name))
+            talk.ask({"op": "read", "path": self._there_at(name), "offset": 0, "most": most + 1})
+            self._here[name] = self._written(name, talk.content(most))
         except FileServiceError as exc:
             if exc.error.errno == errno.ENOENT:  # it has been deleted since
                 return ""
@@ -190,8 +186,7 @@ class Mirror:
     def _list(self, talk: Conversation) -> tuple[Snapshot, int]:
         """Return the files there, and how many entries could not be read, among them folders with files."""
         limit = self._limits.max_work_dir_entries
-        talk.send_head({"op": "list", "path": self._folder, "limit": limit})
-        head = check(talk.read_head(), self._noun)
+        head = talk.ask({"op": "list", "path": self._folder, "limit": limit})
         entries = head.get("entries")
         if not isinstance(entries, list) or len(entries) > limit:
             raise ValueError("a malformed list of files")

@@ -6,14 +6,12 @@ themselves.
 
 from __future__ import annotations
 
-import struct
-
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.variables import VariablesReport
 from agent_tools.runtime.files.archives import MAX_NAME, MAX_REASON, Archives, opened
 from agent_tools.runtime.files.guest_files import GuestFiles
 from tests.fuzz.oracle import Bound, Parts, Target
-from tests.fuzz.targets.guest_files import LENGTHS, ask_each, unfold_answers
+from tests.fuzz.targets.guest_files import FRAMES, ask_each, unfold_answers
 
 WORDS = (
     "address",
@@ -63,10 +61,6 @@ def _check(report: VariablesReport) -> None:
     assert len(str(report)) < 100_000
 
 
-def _answers(*answers: bytes) -> bytes:
-    return b"R" + b"".join(struct.pack(">I", len(each)) + each for each in answers)
-
-
 TARGET = Target(
     ask,
     unfold_answers,
@@ -77,6 +71,6 @@ TARGET = Target(
         b'{"report": null}',
         b'{"left_out": [["a", "b"]]}',
         b'{"report": {"kept": ["a"], "missing": [["b", "c"]]}}',
-        *LENGTHS,
+        *FRAMES,
     ),
 )

@@ -6,12 +6,13 @@ themselves.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from agent_tools.errors import SandboxGone
+from agent_tools.guest.wire.files import CONTENT, HEAD, MAX_PIECE, pack_head
+from agent_tools.guest.wire.framing import HEADER, pack
 from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.files.file_conversation import Conversation
 from agent_tools.runtime.files.guest_files import GuestFiles
@@ -21,7 +22,10 @@ from tests.fuzz.targets.mirror import Answers
 
 WORDS = ("entries", "total", "entry", "errno", "a", "../a", "file", "folder", "link", "other", "a" * 255, "\ud800")
 LIMITS = Limits(max_transfer_bytes=MIB, max_listed_files=1_000, max_variables=1_000)
-LENGTHS = (struct.pack(">I", 0xFFFFFFFF), struct.pack(">I", 0), unfold.repeat(2, 12))  # words of any such service
+FRAMES = (  # words of any such service
+    *(pack_head({}), pack_head({"errno": 5}), pack(CONTENT, b""), HEADER.pack(CONTENT, MAX_PIECE + 1)),
+    unfold.repeat(2, 12),
+)
 
 
 def unfold_answers(data: bytes) -> Parts:
@@ -33,10 +37,8 @@ def unfold_answers(data: bytes) -> Parts:
 
 def _packed(answer: Any) -> bytes:
     if isinstance(answer, str):
-        data = answer.encode("utf-8", "replace")
-        return struct.pack(">I", len(data)) + data
-    data = unfold.as_json(answer)
-    return struct.pack(">I", len(data)) + data
+        return pack(CONTENT, answer.encode("utf-8", "replace"))
+    return pack(HEAD, unfold.as_json(answer))
 
 
 def ask(parts: Parts) -> None:
@@ -80,6 +82,6 @@ TARGET = Target(
         b'{"errno": 2}',
         b'{"entry": ["a", "file", 1, 1, 420]}',
         b'{"entries": [["a", "file", 1, 1, 420]], "total": 1}',
-        *LENGTHS,
+        *FRAMES,
     ),
 )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
-import struct
 import tarfile
 import tempfile
 from io import BufferedRWPair
-from typing import Any
 
 from agent_tools.guest.files import service
+from agent_tools.guest.wire.files import CONTENT, HEAD, LIMITS
+from agent_tools.guest.wire.framing import FrameReader, pack
 from tests.fuzz.oracle import Bound, Parts, Target
 
 PIECE = 1024 * 1024  # bytes, as the host sends them
@@ -20,14 +21,17 @@ PIECE = 1024 * 1024  # bytes, as the host sends them
 
 def load(parts: Parts) -> None:
     """Load it: it is in the folder, or one answer says why not."""
-    data, answers = b"".join(parts), list[dict[str, Any]]()
+    data, answers = b"".join(parts), io.BytesIO()
     pieces = [data[at : at + PIECE] for at in range(0, len(data), PIECE)]
-    sent = b"".join(struct.pack(">I", len(each)) + each for each in [*pieces, b""])
-    stream = BufferedRWPair(io.BytesIO(sent), io.BytesIO())  # type: ignore[type-var]  # they are raw enough
+    sent = b"".join(pack(CONTENT, each) for each in [*pieces, b""])
+    stream = BufferedRWPair(io.BytesIO(sent), answers)  # type: ignore[type-var]  # they are raw enough
     with tempfile.TemporaryDirectory() as folder:
         request = {"op": "load", "path": folder, "variables": False}
-        service.serve_path(request, stream, lambda _, answer: answers.append(answer))
-    assert len(answers) == 1
+        service.serve_path(request, stream)
+    stream.flush()
+    ((kind, answer),) = FrameReader(LIMITS.get, lambda *frame: frame).feed(answers.getvalue())
+    assert kind == HEAD
+    assert isinstance(json.loads(answer), dict)
     assert not stream.read(1), "the next request would not be found"
 
 

@@ -7,7 +7,6 @@ bytes themselves.
 from __future__ import annotations
 
 import os
-import struct
 import subprocess
 import tempfile
 from functools import partial
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_tools.errors import FileRejected
+from agent_tools.guest.wire.files import CONTENT, HEAD
+from agent_tools.guest.wire.framing import pack
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine import folder
 from agent_tools.runtime.files.file_conversation import Conversation
@@ -75,9 +76,8 @@ def unfold_answers(data: bytes) -> Parts:
 
 def _packed(answer: Any) -> bytes:
     if isinstance(answer, str):
-        return answer.encode("utf-8", "replace")
-    data = unfold.as_json(answer)
-    return struct.pack(">I", len(data)) + data
+        return pack(CONTENT, answer.encode("utf-8", "replace"))
+    return pack(HEAD, unfold.as_json(answer))
 
 
 def exchange(parts: Parts) -> None:
@@ -125,7 +125,7 @@ TARGET = Target(
     words=(
         b'{"entries": [["a", 1, 1, 1]], "total": 1}',
         b'{"errno": 13}',
-        b"\0\0\0\1x\0\0\0\0",
+        pack(CONTENT, b"x") + pack(CONTENT, b""),
         b"{}",
         b"a/",
         unfold.repeat(2, 12),

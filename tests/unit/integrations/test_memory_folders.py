@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import socket
-import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -18,6 +16,8 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import FileRejected
+from agent_tools.guest.wire.files import CONTENT, pack_head
+from agent_tools.guest.wire.framing import pack
 from agent_tools.integrations.memory_folders import LIMITS, MemoryFolder
 from agent_tools.limits import Limits
 from agent_tools.machine import folder as folders
@@ -145,12 +145,12 @@ NAMES = ["kept", "../out", "..", ".", "", "d/../../out", "/out", "a\0b", ".anthr
 @pytest.mark.parametrize("name", NAMES)
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     heads = [{"entries": [[name, 1, 1, 1]], "total": 1}, {}]
-    answers = b"".join(struct.pack(">I", len(data)) + data for data in (json.dumps(head).encode() for head in heads))
+    answers = b"".join(map(pack_head, heads))
     with ExitStack() as stack:
 
         def connect(max_parts: int) -> Conversation:
             ours, theirs = socket.socketpair()
-            stack.enter_context(theirs).sendall(answers + struct.pack(">I", 1) + b"x" + struct.pack(">I", 0))
+            stack.enter_context(theirs).sendall(answers + pack(CONTENT, b"x") + pack(CONTENT, b""))
             return Conversation(ours, max_parts)
 
         write(tmp_path, {"notes/.anthropic-memory-store": b"marker"})

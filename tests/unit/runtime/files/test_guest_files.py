@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import socket
-import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agent_tools.errors import SandboxGone
+from agent_tools.guest.wire.files import CONTENT, pack_head
+from agent_tools.guest.wire.framing import HEADER, pack
 from agent_tools.limits import Limits
 from agent_tools.runtime.files import file_conversation as conversation
 from agent_tools.runtime.files.file_conversation import Conversation
@@ -33,10 +34,9 @@ class Service:
 
     def _serve(self, end: socket.socket) -> None:
         with end:
-            while head := end.recv(4):
-                end.recv(struct.unpack(">I", head)[0], socket.MSG_WAITALL)
-                data = json.dumps({}).encode()
-                end.sendall(struct.pack(">I", len(data)) + data)
+            while header := end.recv(HEADER.size):
+                end.recv(HEADER.unpack(header)[1], socket.MSG_WAITALL)
+                end.sendall(pack_head({}))
 
     def end_all(self) -> None:
         for end in self.ends:
@@ -46,6 +46,12 @@ class Service:
     def close(self) -> None:
         self.end_all()
         self._pool.shutdown()
+
+
+class Ready(Conversation):
+    """A connection on which the next answer may lie ready before its request."""
+
+    is_idle = True  # type: ignore[assignment]
 
 
 @pytest.fixture
@@ -77,7 +83,7 @@ def test_one_whose_server_has_ended_is_not(files: GuestFiles, service: Service) 
 
 def test_one_that_says_what_nobody_asked_for_is_not(files: GuestFiles, service: Service) -> None:
     files.make_dir("folder")
-    service.ends[0].sendall(b"\0\0\0\2{}")
+    service.ends[0].sendall(pack_head({}))
     files.make_dir("folder")
     assert len(service.ends) == 2
 
@@ -103,6 +109,18 @@ def test_who_waits_for_an_answer_is_told_when_the_files_are_closed() -> None:
             waiting.result(60)
 
 
+def test_content_that_cannot_be_read_to_its_end_is_an_error_and_the_connection_goes_on() -> None:
+    ours, theirs = socket.socketpair()
+    answers = (pack_head({}), pack(CONTENT, b"half"), pack_head({"errno": errno.EIO}), pack_head({}))
+    with theirs:
+        theirs.sendall(b"".join(answers))
+        files = GuestFiles(Limits(), lambda most: Ready(ours, most))
+        with pytest.raises(OSError, match="it could not be read to its end"):
+            files.read("a")
+        files.make_dir("b")
+        files.close()
+
+
 def test_a_server_that_is_silent_is_roused_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "SILENCE", 0.01)
     ours, theirs = socket.socketpair()
@@ -110,7 +128,7 @@ def test_a_server_that_is_silent_is_roused_and_waited_for(monkeypatch: pytest.Mo
 
     def rouse() -> None:
         roused.append(len(theirs.recv(1 << 20, socket.MSG_DONTWAIT)))
-        theirs.sendall(b"\0\0\0\2{}")
+        theirs.sendall(pack_head({}))
 
     with theirs:
         files = GuestFiles(Limits(), lambda most: Conversation(ours, most, rouse))

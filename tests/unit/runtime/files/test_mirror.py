@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import resource
 import socket
-import struct
 import sys
 import threading
 import time
@@ -21,6 +19,8 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import FileRejected
+from agent_tools.guest.wire.files import CONTENT, HEAD, pack_head
+from agent_tools.guest.wire.framing import HEADER, pack
 from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.files.file_conversation import Conversation
 from agent_tools.runtime.files.guest_files import GuestFiles
@@ -273,20 +273,15 @@ def says(*heads: Any) -> Answer:
     def answer(end: socket.socket) -> None:
         for head in heads:
             end.recv(65536)
-            data = head if isinstance(head, bytes) else packed(json.dumps(head).encode())
-            end.sendall(data)
+            end.sendall(head if isinstance(head, bytes) else pack_head(head))
         end.recv(65536)
 
     return answer
 
 
-def packed(data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + data
-
-
 def file(size: int) -> bytes:
     """An answer with the content of a file."""
-    return packed(b"{}") + packed(bytes(size)) + packed(b"")
+    return pack_head({}) + pack(CONTENT, bytes(size)) + pack(CONTENT, b"")
 
 
 def listing(*names: object, size: int = 1) -> dict[str, Any]:
@@ -295,7 +290,7 @@ def listing(*names: object, size: int = 1) -> dict[str, Any]:
 
 def drips(end: socket.socket) -> None:
     end.recv(65536)
-    end.sendall(struct.pack(">I", 32 * MIB))
+    end.sendall(HEADER.pack(HEAD, 32 * MIB))
     while True:
         end.sendall(b" ")
         time.sleep(0.0005)
@@ -304,7 +299,7 @@ def drips(end: socket.socket) -> None:
 def never_ends(end: socket.socket) -> None:
     end.recv(65536)
     while True:
-        end.sendall(packed(json.dumps(listing()).encode())[:-1] + bytes(65536))
+        end.sendall(pack_head(listing())[:-1] + bytes(65536))
 
 
 def hangs(end: socket.socket) -> None:
@@ -317,14 +312,16 @@ HOSTILE: dict[str, Answer] = {
     "hangs": hangs,
     "drips": drips,
     "never ends": never_ends,
-    "claims a huge answer": says(b"\xff\xff\xff\xff"),
-    "is no JSON": says(packed(b"{nonsense")),
-    "is no text": says(packed(b"\xff\xfe\xfa")),
+    "claims a huge answer": says(HEADER.pack(HEAD, 2**32 - 1)),
+    "is neither answer nor content": says(pack(3, b"{}")),
+    "is content": says(pack(CONTENT, b"{}")),
+    "is no JSON": says(pack(HEAD, b"{nonsense")),
+    "is no text": says(pack(HEAD, b"\xff\xfe\xfa")),
     "is no object": says([]),
-    "is nested deep": says(packed(b"[" * 500_000)),
-    "is nested deep as an object": says(packed(b'{"a":' * 500_000)),
-    "is costly to read": lambda end: says(packed(b'{"entries": [' + b"[]," * 8_000_000 + b"[]]}"))(end),
-    "has a huge number": says(packed(b'{"total": ' + b"9" * 100_000 + b"}")),
+    "is nested deep": says(pack(HEAD, b"[" * 500_000)),
+    "is nested deep as an object": says(pack(HEAD, b'{"a":' * 500_000)),
+    "is costly to read": lambda end: says(pack(HEAD, b'{"entries": [' + b"[]," * 8_000_000 + b"[]]}"))(end),
+    "has a huge number": says(pack(HEAD, b'{"total": ' + b"9" * 100_000 + b"}")),
     "has no entries": says({}),
     "has entries that are none": says({"entries": [5, None, "abcd"], "total": 1}),
     "has an entry that is short": says({"entries": [["a", 1]], "total": 1}),
@@ -339,7 +336,7 @@ HOSTILE: dict[str, Answer] = {
     "gives a deep error": says({"errno": [[[[]]]]}),
     "gives a long error": says({"errno": "\x1b]8;;http://x\x07" * 100_000}),
     "sends more than the list said it all was": says(listing("a", "b"), file(900), file(900)),
-    "sends a piece that is too long": says(listing("a"), packed(b"{}") + b"\x7f\xff\xff\xff"),
+    "sends a piece that is too long": says(listing("a"), pack_head({}) + HEADER.pack(CONTENT, 2**31 - 1)),
     "breaks off in a file": says(listing("a"), file(900)[:-500]),
     "leaves the folder": says(listing("../outside"), file(1)),
     "names the root": says(listing("/tmp/outside"), file(1)),
