@@ -1,20 +1,24 @@
-"""Messages before the stream. They are read to the byte, since a sandbox's output follows."""
+"""Messages before the stream, each a frame (guest/wire/framing.py) of JSON.
+
+They are read to the byte, since a sandbox's output follows.
+"""
 
 from __future__ import annotations
 
 import json
 import socket
-import struct
 import time
+from functools import partial
 from typing import Any
 
-_LENGTH = struct.Struct(">I")
+from agent_tools.guest.wire.framing import pack, read_frame
+
+MESSAGE = 1  # the one kind of frame
 
 
 def send_message(connection: socket.socket, message: dict[str, Any] | None) -> None:
     """Send a message; an empty one for None."""
-    data = b"" if message is None else json.dumps(message).encode()
-    connection.sendall(_LENGTH.pack(len(data)) + data)
+    connection.sendall(pack(MESSAGE, b"" if message is None else json.dumps(message).encode()))
 
 
 def read_message(connection: socket.socket, most: int, deadline: float) -> dict[str, Any] | None:
@@ -23,18 +27,14 @@ def read_message(connection: socket.socket, most: int, deadline: float) -> dict[
     Raises:
         OSError: it does not come in time, is too large, or is no JSON object.
     """
-    (length,) = _LENGTH.unpack(read_exactly(connection, _LENGTH.size, deadline))
-    if length > most:
-        raise OSError(f"a message of {length:,} bytes is over the limit of {most:,}")
-    if not length:
-        return None
     try:
-        message = json.loads(read_exactly(connection, length, deadline))
+        _, data = read_frame(partial(read_exactly, connection, deadline=deadline), {MESSAGE: most}.get)
+        message = json.loads(data or b"{}")
     except (ValueError, RecursionError) as exc:
-        raise OSError("a message is not JSON") from exc
+        raise OSError(f"no message in JSON: {exc!s:.100}") from exc
     if not isinstance(message, dict):
         raise OSError("a message is not a JSON object")
-    return message
+    return message if data else None
 
 
 def read_exactly(connection: socket.socket, count: int, deadline: float) -> bytes:

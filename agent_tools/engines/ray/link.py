@@ -1,7 +1,7 @@
 """The connection between a caller and a node: one for each sandbox, whose stdin and stdout it becomes.
 
-    caller -> node   the token (TOKEN_BYTES, ASCII), then one request: a length (u32) and JSON
-    node -> caller   empty messages while it works, then one answer: a length (u32) and JSON
+    caller -> node   the token (TOKEN_BYTES, ASCII), then one request (greeting.py)
+    node -> caller   empty messages while it works, then one answer
     both ways        after the answer to `start`, the bytes of the sandbox's stdin and stdout until one side closes
 
 It is TLS 1.3. A node makes a certificate for itself when it starts, and callers trust this one alone. The end of the

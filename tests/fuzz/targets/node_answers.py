@@ -6,14 +6,14 @@ The first byte chooses: `M` messages as they come; anything else is one answer, 
 from __future__ import annotations
 
 import socket
-import struct
 import time
 from typing import Any
 
-from agent_tools.engines.ray.greeting import read_message
+from agent_tools.engines.ray.greeting import MESSAGE, read_message
 from agent_tools.engines.ray.link import MAX_ANSWER
 from agent_tools.engines.ray.request import MAX_TEXT, raise_error
 from agent_tools.errors import EngineError, InvalidParams
+from agent_tools.guest.wire.framing import HEADER, pack
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 
@@ -35,7 +35,7 @@ class Said(socket.socket):
 def unfold_messages(data: bytes) -> Parts:
     """Return what the node says."""
     kind, rest = data[:1], unfold.text(data[1:])[:MAX_ANSWER]
-    return [rest if kind == b"M" else struct.pack(">I", len(rest)) + rest]
+    return [rest if kind == b"M" else pack(MESSAGE, rest)]
 
 
 def hear(parts: Parts) -> None:
@@ -63,8 +63,8 @@ TARGET = Target(
     allowed=(OSError,),
     words=(
         b"M",
-        b"\0\0\0\0",
-        b"\xff\xff\xff\xff",
+        pack(MESSAGE, b""),
+        HEADER.pack(MESSAGE, MAX_ANSWER + 1),
         b'{"id": "a"}',
         b'{"error": "HostFull", "message": "',
         b'"log": "',

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from agent_tools.engines.isolation import Isolation
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.ray import greeting, link, node_keys
 from agent_tools.engines.ray.engine import NodesEngine
+from agent_tools.engines.ray.greeting import MESSAGE
 from agent_tools.engines.ray.node import MAX_STRANGERS, NodeEndpoint, NodeServer
 from agent_tools.engines.ray.request import raise_error, read_spec, write_error, write_spec
 from agent_tools.engines.recipe import Recipe
@@ -32,6 +32,7 @@ from agent_tools.errors import (
     InvalidParams,
     SandboxStartError,
 )
+from agent_tools.guest.wire.framing import HEADER, pack
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Died, Restarted
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
@@ -158,8 +159,8 @@ def test_a_node_is_not_idle_when_a_sandbox_that_lived_long_has_just_ended(new: C
 
 @pytest.mark.parametrize(
     "message",
-    [b"\xff\xff\xff\xff", b"\0\0\0\2[]", b"\0\0\0\1{", struct.pack(">I", 200_000) + b"[" * 200_000],
-    ids=["too large", "no object", "no JSON", "too deep"],
+    [b"\xff" * 8, HEADER.pack(MESSAGE, 2**31), *(pack(MESSAGE, data) for data in (b"[]", b"{", b"[" * 200_000))],
+    ids=["another kind", "too large", "no object", "no JSON", "too deep"],
 )
 def test_malformed_requests_end_the_connection(new: Callable[..., NodeServer], message: bytes) -> None:
     node = new("a")
