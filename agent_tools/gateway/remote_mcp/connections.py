@@ -19,6 +19,7 @@ import anyio
 import anyio.to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from agent_tools.gateway import remote_mcp
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.remote_mcp.remote_server import RemoteFailure, RemoteServer
@@ -83,9 +84,7 @@ class McpConnections:
         except CancelledError:
             raise RemoteFailure("The turn was ended before the server answered.") from None
         except Exception as exc:  # a client's library may raise anything: it is shown as the server's failure
-            from agent_tools.gateway.remote_mcp.session import session_failure  # which imports MCP's client
-
-            raise session_failure(exc, self.config.mcp_timeout) from exc
+            raise remote_mcp.session_failure(exc, self.config.mcp_timeout) from exc
         finally:
             with self._lock:
                 self._waiting.discard(future)
@@ -124,12 +123,10 @@ class McpConnection:
 
     async def hold(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Keep the session open until the task is cancelled."""
-        from agent_tools.gateway.remote_mcp.session import opened_session  # which imports MCP's client
-
         settled = self._settled = anyio.Event()
         task_status.started()
         try:
-            async with opened_session(self._all.config, self._all.servers, self.server) as client:
+            async with remote_mcp.opened_session(self._all.config, self._all.servers, self.server) as client:
                 self._client = client
                 settled.set()
                 await anyio.sleep_forever()
