@@ -135,11 +135,7 @@ def _check_exception(target: Target, look: _Look) -> None:
 def _look(target: Target, parts: Parts, seconds: float) -> _Look:
     look = _Look()
     faults, started = _faults(), time.process_time()
-    with _watched(look, seconds):
-        try:
-            target.run(parts)
-        except Exception as exc:
-            look.failure = exc
+    _watch(look, seconds, target, parts)
     look.seconds, look.fresh = time.process_time() - started, (_faults() - faults) * PAGE
     return look
 
@@ -148,12 +144,11 @@ def _faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-@contextlib.contextmanager
-def _watched(look: _Look, seconds: float) -> Iterator[None]:
-    """Note where a call is once it has used its time, and break it off at a multiple of that."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def _watch(look: _Look, seconds: float, target: Target, parts: Parts) -> None:
+    """Run a reader, note where it is once it has used its time, and break it off at a multiple of that.
+
+    No context manager: a signal that arrives while one is left would raise beyond its reach.
+    """
     rings, is_over = 0, False
 
     def ring(_: int, frame: FrameType | None) -> None:
@@ -163,16 +158,21 @@ def _watched(look: _Look, seconds: float) -> Iterator[None]:
         if rings > PATIENCE and not is_over:
             raise _BrokenOff
 
-    before = signal.signal(signal.SIGPROF, ring)
-    signal.setitimer(signal.ITIMER_PROF, seconds, seconds)
+    is_watched = threading.current_thread() is threading.main_thread()
+    if is_watched:
+        before = signal.signal(signal.SIGPROF, ring)
+        signal.setitimer(signal.ITIMER_PROF, seconds, seconds)
     try:
-        yield
+        target.run(parts)
     except _BrokenOff:
         look.is_broken_off = True
+    except Exception as exc:
+        look.failure = exc
     finally:
         is_over = True
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        if is_watched:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
 
 
 def _innermost(frame: FrameType | None) -> str:
@@ -203,8 +203,8 @@ def _memory(target: Target, parts: Parts, seconds: float) -> int:
     tracemalloc.start(1)
     try:
         before = tracemalloc.get_traced_memory()[0]
-        with _arrow_counted() as arrow, _watched(_Look(), 20 * seconds), contextlib.suppress(Exception):
-            target.run(parts)
+        with _arrow_counted() as arrow:
+            _watch(_Look(), 20 * seconds, target, parts)
         return tracemalloc.get_traced_memory()[1] - before + arrow()
     finally:
         tracemalloc.stop()

@@ -38,6 +38,11 @@ def never_ends(parts: Parts) -> None:
         parts[0].find(b"no such")
 
 
+def never_ends_and_is_long_to_clean_up(parts: Parts) -> None:
+    while True:
+        list(range(5_000_000))
+
+
 def swallows_everything(parts: Parts) -> None:
     try:
         never_ends(parts)
@@ -50,6 +55,7 @@ def swallows_everything(parts: Parts) -> None:
     [
         (compares_all_with_all, "time"),
         (never_ends, "time"),
+        (never_ends_and_is_long_to_clean_up, "time"),
         (swallows_everything, "time"),
         (repeats_a_part_for_each_byte, "memory"),
         (holds_much_for_a_moment, "memory"),
