@@ -1,19 +1,17 @@
-"""Every reader of untrusted input: the corpus in full, and structured inputs, judged by the oracle."""
+"""Every reader of untrusted input: the corpus, what hunts found here, and structured inputs, judged by the oracle."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.assemble import Many, program
-from tests.fuzz.oracle import judge
+from tests.fuzz.folders import CORPUS, FOUND
+from tests.fuzz.oracle import Finding, judge
 from tests.fuzz.targets import NAMES, target
 from tests.fuzz.unfold import repeat
 
-CORPUS = Path(__file__).parent / "corpus"
 INPUTS = {name: sorted((CORPUS / name).iterdir()) for name in NAMES}
 GREEDY = ("many-empty-", "-named-many-times", "frame-of-", "-lies-of-", "short-lines", "never-offered")
 """Parts of the names of inputs that are small beside the memory they ask for, which is measured exactly."""
@@ -27,8 +25,12 @@ def test_every_target_has_a_corpus_and_nothing_else_has() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_corpus_is_stood(name: str) -> None:
     reader = target(name)
-    for path in INPUTS[name]:
-        judge(reader, path.read_bytes(), slowness=2.0, is_exact=any(part in path.name for part in GREEDY))
+    for path in [*INPUTS[name], *(FOUND / name).glob("*")]:
+        try:
+            judge(reader, path.read_bytes(), slowness=2.0, is_exact=any(part in path.name for part in GREEDY))
+        except Finding as finding:
+            finding.add_note(f"scripts/try fuzz {name} --replay {path}")
+            raise
 
 
 @pytest.mark.parametrize("name", NAMES)
