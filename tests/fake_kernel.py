@@ -35,7 +35,7 @@ Opening = Callable[["FakeKernel"], None]
 
 
 def sizes(channel: int, *of_parts: int) -> bytes:
-    """The beginning of a message: its channel, its length, and how many parts of which sizes it says that it has."""
+    """The beginning of a message: its channel, its length, the number of its parts, and their sizes."""
     count = len(of_parts)
     length = min(4 + 4 * count + sum(of_parts), 2**32 - 1)
     return struct.pack(f">{3 + count}I", channel, length, count, *of_parts)

@@ -310,7 +310,7 @@ class Containers(Generic[Config]):
     def acquire(
         self, id_: str, timeout: float = 0.0, *, has_ticket: bool = False
     ) -> Iterator[tuple[ToolSandbox, Future[str]]]:
-        """Acquire a container's sandbox, which stays meanwhile; wait `timeout` seconds for a slot.
+        """Acquire a container's sandbox, so that it stays; wait `timeout` seconds for a slot.
 
         Use it once the future is done: then its variables are loaded. The future's result is a note for the model, or
         ''. `has_ticket`: the caller entered `queue` before.

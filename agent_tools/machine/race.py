@@ -1,4 +1,4 @@
-"""Several works of an event loop, of which one ends the others."""
+"""A race of coroutines: the first that ends cancels the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folders of inputs: one in git, and those that hunts in this checkout fill. Each has a folder for each target."""
+"""Folders of inputs for each target: the corpus in git, and those that a hunt in this checkout fills."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 def exactly(stream: BufferedRWPair, size: int) -> bytes:
-    """Return as many bytes of a stream.
+    """Read exactly `size` bytes of a stream.
 
     Raises:
         EOFError: it ends before.

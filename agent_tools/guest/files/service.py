@@ -41,7 +41,7 @@ from functools import partial
 from io import BufferedRWPair
 from typing import Any
 
-from ..wire.files import LIMITS, pack_head
+from ..wire.files import HEADS, pack_head
 from ..wire.framing import read_frame
 from . import archive
 from .content import CHUNK_BYTES, Content, exactly
@@ -59,7 +59,7 @@ def serve(descriptor: int, work_dir: str) -> None:
         connected.makefile("rwb") as stream,
     ):
         while True:
-            _, request = read_frame(partial(exactly, stream), LIMITS.get)
+            _, request = read_frame(partial(exactly, stream), HEADS.get)
             serve_path(json.loads(request), stream)
             stream.flush()
 

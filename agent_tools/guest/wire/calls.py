@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .framing import FrameError, FrameReader, TooLarge, pack_parts, split
+from .framing import FrameError, FrameReader, TooLarge, first_part, pack_parts, split
 
 MESSAGE = 1  # the one kind of frame
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -64,14 +64,15 @@ class CallReader(FrameReader[Message]):
         self._max_marks = max_marks
 
     def _message(self, _: int, payload: bytes) -> Message | None:
-        data, *attachments = split(payload, 1, self._max_marks)
+        start, size = first_part(payload)
         begins = None
-        if self._screen and len(data) > SHORT_HEAD:
-            begins = _CALL.match(data)
+        if self._screen and size > SHORT_HEAD:
+            begins = _CALL.match(payload, start, start + size)
             if begins and not self._screen(int(begins[1]), begins[2].decode(), len(payload)):
                 return None
-            if not begins and len(data) > LONG_HEAD:
+            if not begins and size > LONG_HEAD:
                 raise FrameError("a long call that does not begin with what it is")
+        data, *attachments = split(payload, 1, self._max_marks)
         head = _read(data, self._max_marks - len(attachments))
         if begins and [head.get("op"), head.get("id"), head.get("name")] != [
             "call",

@@ -21,6 +21,7 @@ from .words import StreamName
 LINE, SPEC, INPUT, STDOUT, STDERR = range(1, 6)
 MAX_FRAME = 64 * 1024  # bytes of stdin, stdout or stderr in a frame
 MAX_SPEC = 4 * 1024 * 1024
+MAX_SIZE = 2**16 - 1  # rows or columns of a terminal
 MAX_CODE = 255  # an exit code, a signal or an errno
 WINDOW = 256 * 1024  # bytes of stdin on their way
 How = Literal["code", "signal", "no_program", "no_folder"]
@@ -61,6 +62,9 @@ class Signal:
 
     number: int
 
+    def __post_init__(self) -> None:
+        _check(self.number, MAX_CODE)
+
 
 @dataclass(frozen=True)
 class Resize:
@@ -68,6 +72,9 @@ class Resize:
 
     rows: int
     columns: int
+
+    def __post_init__(self) -> None:
+        _check(max(self.rows, self.columns), MAX_SIZE)
 
 
 @dataclass(frozen=True)
@@ -101,8 +108,12 @@ class CommandEnded:
     timed_out: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.number <= MAX_CODE:
-            raise ValueError("a number out of range")
+        _check(self.number, MAX_CODE)
+
+
+def _check(number: int, most: int) -> None:
+    if not 0 <= number <= most:
+        raise ValueError("a number out of range")
 
 
 Order = Union[Spec, Input, Signal, Resize]

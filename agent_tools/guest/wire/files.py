@@ -15,7 +15,8 @@ from .framing import pack
 HEAD, CONTENT = 1, 2
 MAX_HEAD_BYTES = 32 * 1024 * 1024
 MAX_PIECE = 1024 * 1024
-LIMITS = {HEAD: MAX_HEAD_BYTES, CONTENT: MAX_PIECE}
+HEADS = {HEAD: MAX_HEAD_BYTES}
+PIECES = {CONTENT: MAX_PIECE, HEAD: 4096}  # a HEAD in place of a piece is an error
 
 
 def pack_head(head: Mapping[str, Any]) -> bytes:

@@ -74,6 +74,11 @@ def split(payload: bytes, least: int, most: int) -> list[bytes]:
     return parts
 
 
+def first_part(payload: bytes) -> tuple[int, int]:
+    """Return the place and the size of the first part of a payload that `split` has not checked yet."""
+    return _SIZE * (1 + int.from_bytes(payload[:_SIZE], "big")), int.from_bytes(payload[_SIZE : 2 * _SIZE], "big")
+
+
 def measured(header: Buffer, limit_of: LimitOf) -> tuple[int, int]:
     """Return the kind and the length of the frame that begins with these bytes.
 
@@ -90,7 +95,7 @@ def measured(header: Buffer, limit_of: LimitOf) -> tuple[int, int]:
 
 
 def read_frame(read: Callable[[int], bytes], limit_of: LimitOf) -> tuple[int, bytes]:
-    """Return the kind and the payload of the next frame; `read` returns exactly as many bytes as it is asked for.
+    """Return the kind and the payload of the next frame; `read` returns exactly the number of bytes that it is given.
 
     Errors as for `measured` and `read`.
     """

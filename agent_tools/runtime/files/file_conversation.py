@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.guest.wire.files import CONTENT, HEAD, LIMITS, pack_head
+from agent_tools.guest.wire.files import CONTENT, HEADS, PIECES, pack_head
 from agent_tools.guest.wire.framing import pack, read_frame
 from agent_tools.guest.wire.sockets import await_input
 from agent_tools.json_parts import has_more_parts
@@ -66,9 +66,7 @@ class Conversation:
             ValueError: it is malformed.
             OSError: EAGAIN: there is no process that would serve.
         """
-        kind, data = self._frame()
-        if kind != HEAD:
-            raise ValueError("content without an answer")
+        _, data = read_frame(self._receive, HEADS.get)
         if has_more_parts(data, self._max_parts):
             raise ValueError("an answer that would be costly to read")
         try:
@@ -90,7 +88,7 @@ class Conversation:
         """
         left = most
         while True:
-            kind, piece = self._frame()
+            kind, piece = read_frame(self._receive, PIECES.get)
             if kind != CONTENT:
                 raise FileServiceError(OSError(errno.EIO, "it could not be read to its end", self._path))
             left -= len(piece)
@@ -125,9 +123,6 @@ class Conversation:
         if number == errno.EAGAIN:
             raise OSError(number, NO_ROOM, self._path)
         raise FileServiceError(OSError(number, os.strerror(number), self._path))
-
-    def _frame(self) -> tuple[int, bytes]:
-        return read_frame(self._receive, LIMITS.get)
 
     def _receive(self, size: int) -> bytes:
         data = bytearray()

@@ -12,7 +12,7 @@ import tempfile
 from io import BufferedRWPair
 
 from agent_tools.guest.files import service
-from agent_tools.guest.wire.files import CONTENT, HEAD, LIMITS
+from agent_tools.guest.wire.files import CONTENT, HEAD, HEADS
 from agent_tools.guest.wire.framing import FrameReader, pack
 from tests.fuzz.oracle import Bound, Parts, Target
 
@@ -29,7 +29,7 @@ def load(parts: Parts) -> None:
         request = {"op": "load", "path": folder, "variables": False}
         service.serve_path(request, stream)
     stream.flush()
-    ((kind, answer),) = FrameReader(LIMITS.get, lambda *frame: frame).feed(answers.getvalue())
+    ((kind, answer),) = FrameReader(HEADS.get, lambda *frame: frame).feed(answers.getvalue())
     assert kind == HEAD
     assert isinstance(json.loads(answer), dict)
     assert not stream.read(1), "the next request would not be found"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_tools.guest.wire import framing
 from agent_tools.guest.wire.calls import MAX_HEAD_BYTES, MAX_MARKS, MESSAGE, CallReader, pack
 from agent_tools.guest.wire.framing import HEADER, FrameError, TooLarge, pack_parts
 
@@ -83,3 +85,14 @@ def test_what_is_no_message_is_refused(data: bytes) -> None:
 def test_what_would_cost_more_than_its_bytes_is_refused(head: bytes) -> None:
     with pytest.raises(FrameError):
         list(CallReader().feed(framed(head)))
+
+
+def test_a_call_that_is_not_wanted_is_cut_into_no_parts() -> None:
+    head = b'{"op": "call", "id": 7, "name": "f", "args": ["' + b"x" * 2_000 + b'"]}'
+    unlike = struct.pack(f">3I{len(head)}s", 2, len(head), 5, head)  # a second part of five bytes is not there
+    asked: list[tuple[int, str, int]] = []
+    data = framing.pack(MESSAGE, unlike)
+    assert list(CallReader(screen=lambda *call: bool(asked.append(call))).feed(data)) == []
+    assert asked == [(7, "f", len(unlike))]
+    with pytest.raises(FrameError):
+        list(CallReader(screen=lambda *_: True).feed(data))

@@ -90,6 +90,12 @@ def test_what_is_no_event_is_refused(frame: bytes) -> None:
         list(wire.events().feed(frame))
 
 
+@pytest.mark.parametrize("line", [b"resize 65536 1", b"resize 1 65536", b"signal 256"])
+def test_what_is_no_order_is_refused(line: bytes) -> None:
+    with pytest.raises(FrameError):
+        list(wire.orders().feed(pack(LINE, line)))
+
+
 def test_an_event_before_a_bad_frame_is_had() -> None:
     reader = wire.events()
     feed = reader.feed(wire.write(Started(5)) + b"\xff" * 8)

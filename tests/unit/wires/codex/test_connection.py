@@ -83,7 +83,7 @@ class Client:
         self._messages.put_nowait(None)
 
     async def answered(self, number: int) -> list[Any]:
-        """Return the ids of all answers, once there are as many."""
+        """Wait for a number of answers, and return the ids of all."""
         await until_true(lambda: len(self.answers) >= number)
         return [each["id"] for each in self.answers]
 
