@@ -19,7 +19,18 @@ from agent_tools.errors import KernelDied, SessionBusy, SessionClosed
 from agent_tools.limits import MIB
 from agent_tools.machine.owner import Owner
 from agent_tools.machine.private_folder import private_base
-from agent_tools.results.execution import Died, Display, Error, Notice, Output, Restarted, Result, Stream, TimedOut
+from agent_tools.results.execution import (
+    Died,
+    Display,
+    Error,
+    Notice,
+    Omitted,
+    Output,
+    Restarted,
+    Result,
+    Stream,
+    TimedOut,
+)
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.transport.transport import TransportName
@@ -422,8 +433,9 @@ def test_last_words_of_a_kernel_that_ended_between_two_runs_are_shown(session: S
     session.run(code, 30)
     time.sleep(0.6)
     execution = session.run("print('fresh')", 30)
-    assert execution.outputs[:2] == (Restarted("its process exited with code 7"), Stream("stdout", "fresh\n"))
-    assert execution.notes == (f"{BACKGROUND}printed\nwritten\n",)
+    ended = Restarted("its process exited with code 7")
+    assert execution.outputs[:2] == (ended, Stream("stdout", "fresh\n"))
+    assert execution.notes == (ended.text, f"{BACKGROUND}printed\nwritten\n")
 
 
 def test_a_restart_forgets_what_background_code_has_printed(session: Session) -> None:
@@ -453,8 +465,9 @@ def test_no_output_is_lost(shared_session: Session) -> None:
 def test_a_long_print_is_cut_in_the_middle_with_an_exact_count(used_sessions: Callable[..., Session]) -> None:
     session = used_sessions(**SMALL)
     execution = session.run("print('a' * 3_000_000 + 'end')", 30)
-    assert execution.stdout == "a" * 500 + "a" * 496 + "end\n"
-    assert "[... 2,999,004 characters left out ...]" in [o.text for o in execution.outputs if not isinstance(o, Stream)]
+    left_out = "[... 2,999,004 characters left out ...]"
+    assert execution.stdout == "a" * 500 + f"\n{left_out}\n" + "a" * 496 + "end\n"
+    assert left_out in [each.text for each in execution.outputs if isinstance(each, Omitted)]
 
 
 def test_a_message_over_the_limit_ends_the_kernel_with_a_reason(used_sessions: Callable[..., Session]) -> None:
