@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import secrets
-from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 from pydantic import BaseModel, create_model
@@ -73,7 +73,7 @@ class CodexWire:
     def __init__(self, sandboxes: UsesContainers) -> None:
         self.sandboxes = sandboxes
         self.commands = Processes(sandboxes, COMMAND, MAX_COMMANDS)
-        self.fetches = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(MAX_FETCHES))  # by owner
+        self.fetches: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # by owner
         self._sessions: dict[str, CodexSession] = {}
 
     def attach(self, box: SessionContainer, connection: Connection, resumed: str | None) -> CodexSession:
@@ -245,8 +245,8 @@ class Connection:
                 return
             if isinstance(given, Exception):
                 raise given
-            fetches = self.wire.fetches[self.box.place[0]]  # large answers, which are held until they are sent
-            async with fetches if method == "http/request" else nullcontext():
+            is_large = method == "http/request"  # and held until it is sent
+            async with self._fetches() if is_large else nullcontext():
                 result, *events = await self._results(method, given)
                 for message in ({"id": id_, "result": result}, *events):
                     await self.send(message)
@@ -254,6 +254,10 @@ class Connection:
             if (error := error_of(exc)) is None:
                 raise
             await self.send({"error": error.body, "id": -1 if id_ is None else id_})
+
+    def _fetches(self) -> asyncio.Semaphore:
+        """Return the places for `http/request`s of this owner, which are kept while it has some."""
+        return self.wire.fetches.setdefault(self.box.place[0], asyncio.Semaphore(MAX_FETCHES))
 
     async def _results(self, method: str, given: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the result of a method, and notifications that follow it."""

@@ -186,6 +186,7 @@ def test_http_requests_of_a_key_run_few_at_a_time() -> None:
         sandbox.may_go.set()
         await client.answered(3 * MAX_FETCHES)
         assert sandbox.most == MAX_FETCHES
+        await until_true(lambda: not client.connection.wire.fetches)  # an owner without requests is forgotten
 
     run(scenario)
 
