@@ -6,9 +6,9 @@ import fnmatch
 from collections.abc import Sequence
 from typing import Any
 
-import fastjsonschema
 from mcp.types import PaginatedRequestParams
 
+from agent_tools.argument_schema import argument_check
 from agent_tools.code_mode.functions import SchemaFunction
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.host_calls.aside import aside
@@ -46,13 +46,6 @@ def _plain(message: Any) -> WireMessage:
     return message.model_dump(by_alias=True)  # type: ignore[no-any-return]
 
 
-def _refuse(uri: str) -> Any:
-    raise fastjsonschema.JsonSchemaDefinitionException(f"{uri[:200]}: schemas are not fetched")
-
-
-_NO_FETCHING = dict.fromkeys(("http", "https", "ftp", "file"), _refuse)
-
-
 class McpError(AgentToolsError):
     """The MCP server reports that its tool failed."""
 
@@ -65,14 +58,14 @@ class McpFunction(SchemaFunction):
         super().__init__(prefix + tool["name"], doc, schema, self._called, returns, policy)
         self._session = session
         self._tool_name: str = tool["name"]
-        self._check = fastjsonschema.compile(schema, handlers=_NO_FETCHING, use_default=False)
+        self._check = argument_check(schema)
 
     async def _called(self, given: Keywords) -> Any:
         """Check the arguments by the schema, call the tool, and return its structured content, else its text."""
         try:
             await aside(self._check, given)
-        except fastjsonschema.JsonSchemaException as exc:
-            raise ArgumentError(f"{self.name}: {exc.message}") from exc
+        except ValueError as exc:
+            raise ArgumentError(f"{self.name}: {exc}") from exc
         answer = _plain(await self._session.call_tool(self._tool_name, given))
         text = "\n".join(part["text"] for part in answer.get("content") or () if part.get("text"))
         if answer.get("isError"):

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Union
 
-import fastjsonschema
-
 from agent_tools import settings
+from agent_tools.argument_schema import argument_check
 from agent_tools.engines.guest import Guest
 from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.json_reader import load_json
@@ -97,7 +96,8 @@ class BaseTool(ABC):
         """Parse and check a call's arguments.
 
         Raises:
-            ValueError: they are not JSON, miss something that is required, or do not fit the schema.
+            ValueError: they are not JSON, miss something that is required, or do not fit the schema in what is checked
+                of it: see argument_schema.py.
         """
         if isinstance(params, str):
             try:
@@ -111,7 +111,10 @@ class BaseTool(ABC):
                 if parameter.get("required") and parameter["name"] not in params:
                     raise ValueError(f"Parameters {parameter['name']} is required!")
         else:
-            _validate(params, self.parameters)
+            try:
+                argument_check(self.parameters)(params)
+            except ValueError as exc:
+                raise ValueError(f"Parameters do not fit the schema: {exc}") from exc
         return params
 
 
@@ -173,10 +176,3 @@ def is_tool_schema(function: object) -> bool:
     return isinstance(required, list) and all(
         isinstance(name, str) and name in schema["properties"] for name in required
     )
-
-
-def _validate(params: dict[str, Any], schema: dict[str, Any]) -> None:
-    try:
-        fastjsonschema.validate(schema, params, use_default=False)
-    except fastjsonschema.JsonSchemaException as exc:
-        raise ValueError(f"Parameters do not fit the schema: {exc}") from exc
