@@ -7,6 +7,7 @@ import os
 import re
 import threading
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,34 @@ def test_restart_forgets_variables_and_keeps_files(session: Session) -> None:
     session.restart()
     execution = session.run("print('x' in globals(), open('kept.txt').read())", 30)
     assert execution.stdout == "False here\n"
+
+
+UNFINISHED = """
+import atexit, zipfile
+text, archive = open("text.txt", "w"), zipfile.ZipFile("archive.zip", "w")
+text.write("buffered")
+archive.writestr("member", "stored")
+atexit.register(lambda: open("exit.txt", "w").write("ran"))
+"""
+
+
+@pytest.mark.parametrize("how", ["restart", "close"])
+def test_a_kernel_that_is_ended_first_finishes_as_a_program_does(own_session: Session, how: str) -> None:
+    folder = own_session.spec.work_dir
+    assert own_session.run(UNFINISHED, 30).ok
+    assert (folder / "text.txt").read_text() == ""
+    getattr(own_session, how)()
+    assert [(folder / name).read_text() for name in ("text.txt", "exit.txt")] == ["buffered", "ran"]
+    assert zipfile.ZipFile(folder / "archive.zip").read("member") == b"stored"
+
+
+def test_an_exit_function_that_never_returns_delays_a_restart_for_a_moment(session: Session) -> None:
+    code = "import atexit, time\natexit.register(time.sleep, 60)\nout = open('out.txt', 'w')\nout.write('buffered')"
+    assert session.run(code, 30).ok
+    started = time.monotonic()
+    session.restart()
+    assert time.monotonic() - started < PATIENCE
+    assert session.run("print('atexit' in globals(), open('out.txt').read())", 30).stdout == "False buffered\n"
 
 
 def test_a_cancel_as_early_as_can_be_interrupts_and_kills_nothing(shared_session: Session) -> None:

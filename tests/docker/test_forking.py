@@ -190,6 +190,20 @@ def test_what_left_the_kernel_outlives_the_close_of_a_fork(sandbox: Sandbox) -> 
     assert sleepers(sandbox) == ["4242"]
 
 
+def test_what_both_buffer_is_written_once(sandbox: Sandbox) -> None:
+    run(sandbox, "out = open('out.txt', 'w'); out.write('data')")
+    sandbox.fork().close()
+    sandbox.restart()
+    assert sandbox.read_file("out.txt") == b"data"
+
+
+def test_a_fresh_kernel_that_is_closed_finishes_as_a_program_does(sandbox: Sandbox) -> None:
+    fresh = sandbox.fresh_kernel()
+    run(fresh, "out = open('out.txt', 'w'); out.write('data')")
+    fresh.close()
+    assert sandbox.read_file("out.txt") == b"data"
+
+
 def test_a_fork_is_forked(sandbox: Sandbox) -> None:
     run(sandbox, "x = [0]")
     with sandbox.fork() as one:

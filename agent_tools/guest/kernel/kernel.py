@@ -30,6 +30,7 @@ from ..wire.spin_wait import SpinningSelector
 from . import history, interrupts
 from .cell_loop import CellLoop, let_cells_run_loops
 from .cell_processes import cell_processes
+from .finish import finish
 from .session import ChannelNumber, now
 from .shell import SandboxShell, is_users
 
@@ -304,6 +305,13 @@ class SandboxKernel(IPythonKernel):
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+    async def shutdown_request(self, stream: Any, _ident: Any, parent: dict[str, Any]) -> None:
+        """Finish as a program does. The process stays, until PID 1 kills it."""
+        try:
+            finish()
+        finally:
+            self.session.send(stream, "shutdown_reply", {"status": "ok"}, parent)
 
     def _abort_queues(self, *_: Any) -> None:
         """Do nothing when a cell fails: requests are read one at a time, so none has been taken in."""

@@ -23,7 +23,7 @@ from agent_tools.guest.wire.sockets import await_input, await_room
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Printed, Report
 from agent_tools.limits import MIB
 from agent_tools.runtime.kernel.escalation import Broken, Disconnected, Reported, SandboxEnded
-from agent_tools.runtime.kernel.protocol import KernelMessage, execute_request, read_message
+from agent_tools.runtime.kernel.protocol import KernelMessage, execute_request, read_message, shutdown_request
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.text import neutralise
 
@@ -114,6 +114,12 @@ class KernelChannel:
         """Send the kernel code to run; return the request's id. Arguments as for `execute_request` and `send`."""
         request_id, data = execute_request(code, timeout, is_silent=is_silent, run=run, is_urgent=is_urgent)
         self.send(data, goes_on)
+        return request_id
+
+    def send_shutdown(self) -> str:
+        """Ask the kernel to finish as a program does; return the request's id."""
+        request_id, data = shutdown_request()
+        self.send(data)
         return request_id
 
     def filenos(self) -> list[int]:

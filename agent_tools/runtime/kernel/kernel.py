@@ -46,6 +46,7 @@ from agent_tools.runtime.transport.lifeline import Lifeline
 CANCEL_SECONDS = 0.2  # seconds between two checks whether a run was cancelled, and for events beside it
 BETWEEN_SECONDS = 0.25  # seconds for which text of background code is read before a run starts anyway
 ARM_SECONDS = 0.1  # seconds of a run after which PID 1 is armed with its time limit
+FINISH_SECONDS = 1.0  # seconds for exit functions and buffered files at the end of a kernel that runs nothing
 LONGEST_LIMIT = 1e6  # seconds: the limit that PID 1 gets while the time limit is paused
 _INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
 CAUGHT = "the code was interrupted; it caught this and went on to its end"
@@ -174,6 +175,11 @@ class Kernel:
             if self._condemned and self._run:
                 self._advance(self._run, self._condemned)
 
+    def finish(self) -> None:
+        """Let a kernel that runs nothing, and is killed next, finish as a program does: finish.py of the guest."""
+        if not self._ended:
+            self._await_reply(self.channel.send_shutdown(), time.monotonic() + FINISH_SECONDS)
+
     def end(self, grace: float = escalation.END_GRACE) -> bool:
         """Kill the kernel and wait until PID 1 reports its end; return whether it did, or the sandbox ended.
 
@@ -218,7 +224,9 @@ class Kernel:
 
     def _settle(self, deadline: float, run: int = 0) -> None:
         """Wait for an answer to an empty request, after which the pending checkpoint has been taken."""
-        request = self.channel.send_execute("", 0, is_silent=True, run=run, is_urgent=True)
+        self._await_reply(self.channel.send_execute("", 0, is_silent=True, run=run, is_urgent=True), deadline)
+
+    def _await_reply(self, request: str, deadline: float) -> None:
         while not self._ended and time.monotonic() < deadline:
             for event in self.channel.receive(deadline - time.monotonic()):
                 self.note(event)

@@ -67,15 +67,6 @@ def execute_request(
     number of the run if a checkpoint should follow it. With an urgent request, pending checkpoints are taken regardless
     of their cost, and one after each run from now on.
     """
-    request_id = uuid.uuid4().hex
-    header = {
-        "msg_id": request_id,
-        "msg_type": "execute_request",
-        "username": "",
-        "session": _SESSION,
-        "date": datetime.now(UTC).isoformat(),
-        "version": VERSION,
-    }
     content = {
         "code": code,
         "silent": is_silent,
@@ -84,9 +75,28 @@ def execute_request(
         "allow_stdin": False,
         "stop_on_error": False,
     }
-    metadata: dict[str, object] = {"timeout": timeout, "is_unwatched": True}
+    metadata: dict[str, object] = {"timeout": timeout}
     if run or is_urgent:
         metadata |= {"checkpoint": run, "is_urgent": is_urgent}
+    return _request("execute_request", metadata, content)
+
+
+def shutdown_request() -> tuple[str, bytes]:
+    """Return the id and the bytes of a request to finish as a program does at its end."""
+    return _request("shutdown_request", {}, {"restart": False, "silent": True})
+
+
+def _request(kind: str, metadata: dict[str, object], content: dict[str, object]) -> tuple[str, bytes]:
+    request_id = uuid.uuid4().hex
+    header = {
+        "msg_id": request_id,
+        "msg_type": kind,
+        "username": "",
+        "session": _SESSION,
+        "date": datetime.now(UTC).isoformat(),
+        "version": VERSION,
+    }
+    metadata["is_unwatched"] = True
     return request_id, pack_parts(SHELL, [_to_json(part).encode() for part in (header, {}, metadata, content)])
 
 

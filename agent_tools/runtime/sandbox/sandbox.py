@@ -345,6 +345,14 @@ class LiveSandbox(KernelHolder):
         if self._mirror:
             self._mirror.files.close()
 
+    def finish(self) -> None:
+        """Let the kernel, which runs nothing, finish as a program does, and fetch what it wrote."""
+        if self.kernel and not self.has_ended and self.has_work_dir:
+            with self.use():
+                self.kernel.finish()
+                for _ in self._after_run():
+                    pass
+
     def end(self, behind: Do) -> None:
         """End all code in the sandbox and remove it; in the background, by `behind`, if nothing can run in it any more.
 

@@ -119,6 +119,12 @@ class KernelBranch(KernelHolder):
         """Around a use, as for `LiveSandbox.use`."""
         return self.root.use()
 
+    def finish(self) -> None:
+        """As for `LiveSandbox.finish`; not in a fork, which would write again what its origin buffers, too."""
+        if self.kernel and self._is_fresh and not self.has_ended:
+            with self.use():
+                self.kernel.finish()
+
     def end(self, behind: Do) -> None:
         """End all code of the branch. Call it with the session's lock."""
         if self.kernel and not self._parent.is_removed:

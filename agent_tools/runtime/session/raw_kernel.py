@@ -33,6 +33,7 @@ class RawKernel:
         self._recovery = recovery
         self._around = ExitStack()
         self._after_run: Callable[[], Iterable[Output]] = tuple
+        self._is_answering = False
 
     def start(self, prelude: str) -> None:
         """Start a fresh kernel, which runs the prelude first, in the session's sandbox or in a new one.
@@ -69,11 +70,13 @@ class RawKernel:
             self._after_run = self._around.enter_context(self._sandbox.root.running())
         else:
             self._around.enter_context(self._sandbox.use())
+        self._is_answering = True
         self._kernel.lifeline.arm(UNLIMITED, UNLIMITED)  # so that an interrupt reaches this request and no other
         return self._kernel.runs.begin(is_cell=True) if is_code and self._kernel.runs else 0
 
     def end(self) -> str:
         """Record that the request has ended; return notes for the user on the files and the disk of work_dir."""
+        self._is_answering = False
         self._kernel.lifeline.disarm()
         self._sandbox.root.take_connections()
         after_run, self._after_run = self._after_run, tuple
@@ -108,9 +111,11 @@ class RawKernel:
             sandbox.kernel.interrupt()
 
     def stop(self) -> None:
-        """End the kernel; the sandbox stays."""
+        """End the kernel, which first finishes as a program does if it answers no request; the sandbox stays."""
         self._around.close()
         if (sandbox := self._recovery.sandbox) and sandbox.kernel:
+            if not self._is_answering:
+                sandbox.finish()
             sandbox.kernel.end()
 
     @property

@@ -200,7 +200,16 @@ class Session:
             kernel.interrupt()
 
     def restart(self) -> None:
-        """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
+        """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`.
+
+        A kernel that runs nothing first finishes as a program does.
+        """
+        if self._kernel_now() and self._lock.acquire_now():
+            try:
+                self.recovery.is_condemned = True  # first: the next use must not meet what has finished
+                self._finish()
+            finally:
+                self._unlock()
         with self._ended("it was restarted"):
             self.recovery.is_condemned = True  # again: another caller may have run first, with a fresh kernel
             self.recovery.kernel()
@@ -226,12 +235,16 @@ class Session:
             self._ends_next = ""
 
     def close(self) -> None:
-        """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
+        """End all code and remove the sandbox. Closing again, or in a forked child, does nothing.
+
+        A kernel that runs nothing first finishes as a program does.
+        """
         if self._closed or self._is_foreign():
             return
         self._closed = True
         if self._lock.acquire_now():
             try:
+                self._finish()
                 if self._sandbox:
                     self._sandbox.end(self.behind)
             finally:
@@ -266,6 +279,10 @@ class Session:
     @property
     def _sandbox(self) -> AnySandbox | None:
         return self.recovery.sandbox
+
+    def _finish(self) -> None:
+        if self._sandbox:
+            self._sandbox.finish()
 
     def _kernel_now(self) -> Kernel | None:
         return sandbox.kernel if (sandbox := self._sandbox) and not self._is_foreign() else None

@@ -44,11 +44,14 @@ async def serve(sandbox: Sandbox, folder: str) -> None:
     `folder` is the host's name of the sandbox's folder.
 
     Raises:
-        InvalidParams: stdin and stdout are not pipes of a client.
+        InvalidParams: stdin and stdout are not two pipes of a client, or stderr is one of them.
     """
     async with own_pipes(MAX_MESSAGE) as (lines, sink):
         if lines is None:
-            raise InvalidParams("Codex starts this command, with a pipe each for stdin and stdout: see `codex config`.")
+            raise InvalidParams(
+                "Codex starts this command, with a pipe for stdin, another for stdout, and stderr apart from both: "
+                "see `codex config`."
+            )
 
         async def write(message: str) -> None:
             with suppress(ConnectionError):  # the client has left
