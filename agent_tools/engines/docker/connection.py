@@ -47,6 +47,15 @@ MAX_CONNECTIONS = 64  # idle connections kept for the next request; further ones
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LOCAL = ("http+docker://localhost", "http+docker://localunixsocket", "http+unix://")  # the SDK's names for a socket
 
+_FAILURES = (
+    docker.errors.DockerException,
+    requests.RequestException,
+    OSError,
+    urllib3.exceptions.HTTPError,  # of progress, which the SDK reads by urllib3 alone
+    docker.errors.StreamParseError,  # of progress that ends in the middle of a line
+)
+_TIMEOUTS = (requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError)
+
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
@@ -55,11 +64,11 @@ def translated() -> Iterator[None]:
         yield
     except docker.errors.APIError as exc:
         raise EngineError(f"The engine rejected the request: {explained(exc)}") from exc
-    except (docker.errors.DockerException, requests.RequestException, OSError) as exc:
+    except _FAILURES as exc:
         cause = _root_cause(exc)
         reason = getattr(cause, "strerror", None) or cause
         hint = USE_ENGINE_HINT if isinstance(cause, PermissionError) else START_ENGINE_HINT
-        hint = BUSY_HINT if isinstance(exc, requests.ReadTimeout) else hint
+        hint = BUSY_HINT if isinstance(exc, _TIMEOUTS) else hint
         hint = ADDRESS_HINT if _NO_ADDRESS in str(reason) else hint
         if "paramiko" in str(reason):
             raise EngineUnavailable(f"An engine over ssh needs more: {pip_install('ssh')}.") from exc

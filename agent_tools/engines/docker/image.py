@@ -22,7 +22,7 @@ from agent_tools.engines.docker.image_origin import origin_on
 from agent_tools.engines.docker.published_image import pulled
 from agent_tools.engines.package_data import shipped
 from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
-from agent_tools.errors import EngineError, ImageBuildError
+from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError
 from agent_tools.machine.private_folder import private_base
 
 REGISTRY_BASE = "python:3.13-slim-trixie"
@@ -165,7 +165,11 @@ def _contents(recipe: Recipe) -> str:
 
 
 def ensure_base(engine: DockerEngine, progress: Progress = lambda _: None) -> str:
-    """Return the base image: the configured one, an existing one, a pulled one, or one made from Debian packages."""
+    """Return the base image: the configured one, an existing one, a pulled one, or one made from Debian packages.
+
+    Raises:
+        ImageBuildError: it cannot be had. EngineUnavailable: the engine does not answer.
+    """
     given = settings.base_image()
     for candidate in (given,) if given else (REGISTRY_BASE, DEBIAN_BASE):
         if engine.has_image(candidate):
@@ -176,6 +180,8 @@ def ensure_base(engine: DockerEngine, progress: Progress = lambda _: None) -> st
         for line in engine.pull(wanted):
             progress(line)
         return wanted
+    except EngineUnavailable:
+        raise
     except EngineError as exc:
         if given:
             raise ImageBuildError(f"AGENT_TOOLS_BASE_IMAGE: {exc}") from exc

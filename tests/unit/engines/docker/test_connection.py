@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
 import socketserver
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 import requests
 
 from agent_tools.engines.docker.connection import DockerConnection, failed_step, translated
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import EngineUnavailable
 
 
@@ -30,6 +32,9 @@ class Engine(socketserver.ThreadingUnixStreamServer):
         self.all_wait = threading.Barrier(at_once)
         self.pings_wait = threading.Barrier(1)
         super().__init__(str(path), Answers)
+
+    def handle_error(self, *_: object) -> None:
+        """Print nothing: a client may hang up."""
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -47,9 +52,21 @@ class Answers(BaseHTTPRequestHandler):
         self._answer({"ApiVersion": "1.41", "Id": self.path})
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.all_wait.wait(10)
-        self._answer({"StatusCode": 0})
+        if "/images/" in self.path or "/build" in self.path:
+            self._break_off()
+        else:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.server.all_wait.wait(10)
+            self._answer({"StatusCode": 0})
+
+    def _break_off(self) -> None:
+        """Answer as an engine that is stopped in the middle of its progress; a build's is behind a proxy."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        end = b'5\r\n{"sta\r\n0\r\n\r\n' if "/build" in self.path else b'30\r\n{"sta'
+        self.wfile.write(b'11\r\n{"status":"good"}\r\n' + end)
+        self.close_connection = True
 
     def _answer(self, body: dict[str, object]) -> None:
         data = json.dumps(body).encode()
@@ -185,3 +202,20 @@ def test_an_engine_that_accepts_and_does_not_answer_is_called_busy(
         monkeypatch.setenv("DOCKER_HOST", f"unix://{work_dir}/engine.sock")
         with pytest.raises(EngineUnavailable, match="does not answer: it may be busy"), translated():
             DockerConnection(timeout=1).api()
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param(lambda engine: engine.pull("python:3"), id="pull"),
+        pytest.param(lambda engine: engine.build(io.BytesIO(b"tar"), "agent-tools:1", {}), id="build"),
+        pytest.param(lambda engine: engine.load_image(io.BytesIO(b"tar")), id="load"),
+    ],
+)
+def test_an_engine_that_is_lost_in_the_middle_of_its_progress_is_unavailable(
+    engine: Engine, stream: Callable[[DockerEngine], Iterator[str]]
+) -> None:
+    lines = stream(DockerEngine())
+    next(lines)
+    with pytest.raises(EngineUnavailable, match="No engine answers"):
+        next(lines)

@@ -483,6 +483,16 @@ def test_an_engine_that_does_not_answer_is_no_reason_to_build(engine: FolderEngi
     assert engine.notes() == ""
 
 
+def test_an_engine_that_is_lost_during_a_pull_is_no_missing_registry(engine: FolderEngine) -> None:
+    def lost(tag: str) -> Iterator[str]:
+        yield "image: Pulling"
+        raise EngineUnavailable("no engine")
+
+    engine.pull = lost  # type: ignore[method-assign]
+    with pytest.raises(EngineUnavailable):
+        ensure_base(engine)  # type: ignore[arg-type]
+
+
 # -- what a process remembers -----------------------------------------------------------------------------------------
 
 
