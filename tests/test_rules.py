@@ -21,7 +21,7 @@ import agent_tools.models
 import agent_tools.testing
 import agent_tools.tools
 from agent_tools.engines.docker import gateway_image, image
-from tests.sources import FUNCTIONS, ROOT, sources
+from tests.sources import FUNCTIONS, ROOT, of_the_host, sources
 
 DISTRIBUTION = "agent-tools-sandbox"
 HEAVY = {
@@ -200,6 +200,17 @@ def test_a_file_holds_one_subject() -> None:
     """A subject of its own has a file of its own, named by its noun."""
     headings = [f"{each.name}: {line}" for each in sources() for line in re.findall(r"\n\n(# .*\.)\n(?=\n)", each.text)]
     assert headings == []
+
+
+def test_folders_that_a_killed_process_leaves_have_a_name_that_a_later_one_removes() -> None:
+    """`mkdtemp` of the machine's temporary folder is called in one place, which puts the process into the name."""
+    calls = ((each.name, node) for each in of_the_host() for node in each.of(ast.Call))
+    made = {
+        name
+        for name, call in calls
+        if ast.unparse(call.func).endswith("mkdtemp") and "dir" not in {each.arg for each in call.keywords}
+    }
+    assert made == {"runtime/files/temp_work_dir.py"}
 
 
 def test_no_file_takes_a_private_name_of_another() -> None:

@@ -8,7 +8,6 @@ report = await sandbox.run("main")
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import uuid
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.engine_lookup import shared_runtime
+from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.in_thread import in_thread
@@ -133,7 +133,7 @@ class SandboxContext:
         self._toolset = toolset
         self._isolation = isolation
         self._work_dir = work_dir
-        self._temporary: str | None = None
+        self._temporary: Path | None = None
         self._key = str(uuid.uuid4())
         self._script: Script | None = None
 
@@ -147,9 +147,9 @@ class SandboxContext:
 
     def _started(self) -> Script:
         template, runtime = self._template, _runtime_of(self._template)
-        if self._work_dir is None:
-            self._temporary = tempfile.mkdtemp(prefix="agent-tools-")
-        folder = self._work_dir or Path(str(self._temporary))
+        folder = self._work_dir
+        if folder is None:
+            folder = self._temporary = make_temp_work_dir()
         work_dir = prepare_work_dir(folder, runtime.guest(folder))
         calls = HostCalls(self._toolset.functions, template.call_limits, rich_value)
         prelude = "\n".join(filter(None, (self._toolset.source(), template.prelude)))

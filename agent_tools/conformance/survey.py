@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError
 from agent_tools.limits import Limits
 from agent_tools.machine.removal import remove_tree
+from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
@@ -91,7 +91,7 @@ def _explained(findings: list[Finding], settings: Mapping[str, Any]) -> list[Fin
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
     """Make a folder that the probe may fill, and remove it safely."""
-    folder = Path(tempfile.mkdtemp(prefix="agent-tools-probe-"))
+    folder = make_temp_work_dir()
     try:
         yield folder
     finally:
