@@ -18,6 +18,7 @@ from agent_tools.engines.context import REPOSITORY
 from agent_tools.engines.docker.attached_stdio import AttachedStdio, OutputFrames, conversation, response_of, socket_of
 from agent_tools.engines.docker.connection import DockerConnection, explained, failed_step, translated
 from agent_tools.engines.docker.engine_info import EngineInfo
+from agent_tools.engines.docker.image_archive import plain_name
 from agent_tools.engines.docker.payload import SHARES, container_config, local_log
 from agent_tools.engines.docker.podman_form import cgroup_v1_config, limit_tcp, podman_config, processes_of_user
 from agent_tools.engines.docker.unfinished import Unfinished
@@ -252,9 +253,9 @@ class DockerEngine:
 
     @translated()
     def images(self, repository: str) -> list[dict[str, Any]]:
-        """Return all images of one repository, with `RepoTags` and `Size` (bytes)."""
+        """Return all images of one repository, with `Size` (bytes), and `RepoTags` without the registry Podman adds."""
         found: list[dict[str, Any]] = self.connection.api().images(name=repository)
-        return found
+        return [{**each, "RepoTags": list(map(plain_name, each.get("RepoTags") or ()))} for each in found]
 
     @translated()
     def remove_image(self, tag: str) -> None:

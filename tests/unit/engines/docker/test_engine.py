@@ -88,6 +88,16 @@ def test_what_may_have_been_made_is_looked_for_briefly_before_another_is_made() 
     assert sum(connection.waited) <= 2 * TIMEOUT + 3 * LOOK_SECONDS
 
 
+def test_podmans_images_have_the_names_that_docker_gives_them() -> None:
+    tags = [["docker.io/library/agent-tools:a", "localhost/agent-tools:b"], ["agent-tools:c"], None]
+    api = SimpleNamespace(images=lambda name: [{"RepoTags": each, "Size": 1} for each in tags])
+    engine = DockerEngine(TIMEOUT)
+    engine.connection = SimpleNamespace(api=lambda: api, engine="Podman")  # type: ignore[assignment]
+    found = engine.images("agent-tools")
+    assert [each["RepoTags"] for each in found] == [["agent-tools:a", "agent-tools:b"], ["agent-tools:c"], []]
+    assert {each["Size"] for each in found} == {1}
+
+
 class RefusingApi:
     """The SDK's client of an engine that makes containers, starts none, and has removed them itself; notes requests."""
 
