@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mcp.server.mcpserver import MCPServer
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Image, MCPServer
+from pydantic import Field
 from typing_extensions import TypedDict
 
 server = MCPServer("weather")
@@ -35,6 +38,14 @@ def plain_text() -> str:
 def find_user(user: str) -> str:
     """A tool whose name is none in Python."""
     return f"user {user}"
+
+
+@server.tool(structured_output=False)
+def draw(
+    shape: Annotated[str, Field(json_schema_extra={"pattern": r"^\p{L}(?<n>a)?", "$ref": "http://[::1]:1/a"})],
+) -> Any:
+    """A picture; the patterns of its schema are of JavaScript."""
+    return ["A square:", Image(data=b"png", format="png")]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from mcp.types import PaginatedRequestParams
 
 from agent_tools.argument_schema import argument_check
 from agent_tools.code_mode.functions import SchemaFunction
+from agent_tools.code_mode.mcp_answer import answer_text
 from agent_tools.errors import AgentToolsError
 from agent_tools.runtime.host_calls.aside import aside
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
@@ -61,14 +62,16 @@ class McpFunction(SchemaFunction):
         self._check = argument_check(schema)
 
     async def _called(self, given: Keywords) -> Any:
-        """Check the arguments by the schema, call the tool, and return its structured content, else its text."""
+        """Check the arguments by the schema, call the tool, and return its structured content, else its text.
+
+        The text has a note for a part without text, such as `[image]`.
+        """
         try:
             await aside(self._check, given)
         except ValueError as exc:
             raise ArgumentError(f"{self.name}: {exc}") from exc
         answer = _plain(await self._session.call_tool(self._tool_name, given))
-        text = "\n".join(part["text"] for part in answer.get("content") or () if part.get("text"))
         if answer.get("isError"):
-            raise McpError(text or f"{self._tool_name} failed")
+            raise McpError(answer_text(answer) or f"{self._tool_name} failed")
         structured = answer.get("structuredContent")
-        return text if structured is None else structured
+        return answer_text(answer) if structured is None else structured

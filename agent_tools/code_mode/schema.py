@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 from collections.abc import Mapping
 from typing import Any
 
-from agent_tools.code_mode.stubs import Stub, python_name
+from agent_tools.code_mode.hints import NotCrossing
+from agent_tools.code_mode.stubs import Stub, module_source, python_name
 from agent_tools.code_mode.typed_dict_source import Field, one_line, typed_dict_source
+from agent_tools.text import neutralise
 
 Schema = Mapping[str, Any]
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 MAX_DEPTH = 8  # levels of nested schemas; deeper ones are Any
+_ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError, SyntaxError, NotCrossing)
+"""The errors of a malformed schema, or of one that cannot be expressed as types."""
 
 
 def stub_of_schema(name: str, doc: str, schema: Any, result: Schema | None = None) -> Stub:
@@ -19,7 +24,19 @@ def stub_of_schema(name: str, doc: str, schema: Any, result: Schema | None = Non
 
     A list of `{'name', 'type', 'description', 'required'}`, as in Qwen-Agent's tools, is accepted, too. A parameter
     whose name is not valid in Python gets a valid one in the stub (`python_name`); the host gets the original name.
+    A schema that cannot be expressed as types gives a stub without types.
     """
+    try:
+        stub = _typed(name, doc, schema, result)
+        ast.parse(module_source([stub], is_async=False))
+    except _ODD:
+        properties = schema.get("properties") if isinstance(schema, dict) else None
+        names = properties if isinstance(properties, dict) else {}
+        return _typed(name, doc, {"properties": {str(key): {} for key in names}}, {})
+    return stub
+
+
+def _typed(name: str, doc: str, schema: Any, result: Schema | None) -> Stub:
     if isinstance(schema, list):
         schema = {
             "properties": {each["name"]: each for each in schema},
@@ -27,7 +44,7 @@ def stub_of_schema(name: str, doc: str, schema: Any, result: Schema | None = Non
         }
     properties: Schema = schema.get("properties") or {}
     required = set(schema.get("required") or ())
-    stub = Stub(name, [], "str" if result is None else "Any", doc=doc)
+    stub = Stub(name, [], "str" if result is None else "Any", doc=neutralise(doc))
     texts = _SchemaWriter(stub.types, schema.get("$defs") or schema.get("definitions") or {}, _camel(name))
     ordered = sorted(properties, key=lambda each: each not in required)
     stub.parameters = ["*"] if ordered else []
@@ -103,7 +120,7 @@ class _SchemaWriter:
 
 def _description(schema: object) -> str:
     found = schema.get("description") if isinstance(schema, Mapping) else None
-    return str(found or "")
+    return neutralise(str(found or ""))
 
 
 def _is_name(name: object) -> bool:

@@ -6,16 +6,11 @@ import asyncio
 from typing import Any
 
 from agent_tools.code_mode.functions import SchemaFunction
-from agent_tools.code_mode.hints import NotCrossing
-from agent_tools.code_mode.stubs import module_source
+from agent_tools.code_mode.mcp_answer import answer_text
 from agent_tools.gateway.remote_mcp.connections import McpConnection
 from agent_tools.gateway.remote_mcp.remote_server import RemoteFailure
-from agent_tools.gateway.remote_mcp.tool import answer_text
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.host_calls.function import Keywords, Policy
-
-_ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError, NotCrossing)
-"""The errors of a malformed schema."""
 
 
 def remote_function(connection: McpConnection, listed: JsonObject, name: str, timeout: float) -> SchemaFunction:
@@ -33,11 +28,4 @@ def remote_function(connection: McpConnection, listed: JsonObject, name: str, ti
         return answer_text(answer) if structured is None else structured
 
     about, schema, policy = str(listed.get("description") or ""), listed.get("inputSchema") or {}, Policy(timeout)
-    try:
-        function = SchemaFunction(name, about, schema, call, listed.get("outputSchema"), policy)
-        module_source([function.stub], is_async=False)
-    except _ODD:
-        properties = schema.get("properties") if isinstance(schema, dict) else None
-        plain: JsonObject = {str(each): {} for each in properties} if isinstance(properties, dict) else {}
-        return SchemaFunction(name, about, {"properties": plain}, call, policy=policy)
-    return function
+    return SchemaFunction(name, about, schema, call, listed.get("outputSchema"), policy)

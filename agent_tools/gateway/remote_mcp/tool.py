@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
+from agent_tools.code_mode.mcp_answer import answer_text
 from agent_tools.gateway.remote_mcp.connections import McpConnection
 from agent_tools.gateway.remote_mcp.remote_server import RemoteFailure
 from agent_tools.json_reader import load_json
@@ -58,23 +58,6 @@ class RemoteTool(BaseTool):
         if answer.get("isError"):
             raise RemoteFailure(text or "The tool failed.", "mcp_tool_execution_error")
         return text or _NO_RESULT
-
-
-def answer_text(answer: JsonObject) -> str:
-    """Return an answer's text: its text parts, with a note for each other part, else its structured content."""
-    parts = [part for part in answer.get("content") or () if isinstance(part, dict)]
-    found = "\n".join(_text(part) for part in parts)
-    structured = answer.get("structuredContent")
-    return json.dumps(structured, ensure_ascii=False) if structured is not None and not found else found
-
-
-def _text(part: JsonObject) -> str:
-    if isinstance(part.get("text"), str):
-        return str(part["text"])
-    resource = part.get("resource")
-    if isinstance(resource, dict) and isinstance(resource.get("text"), str):
-        return str(resource["text"])
-    return f"[{part.get('type', 'content')!s:.40}]"
 
 
 def _object_schema(schema: Any) -> JsonObject:

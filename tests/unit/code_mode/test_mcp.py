@@ -101,3 +101,11 @@ def test_names_are_chosen_by_patterns_and_share_a_policy() -> None:
         assert tools.functions["get_weather"].policy.max_calls == 1
 
     with_tools(use, include=["get_*"], policy=Policy(max_calls=1))
+
+
+def test_one_odd_tool_costs_no_other_and_parts_without_text_are_named() -> None:
+    async def use(tools: Toolset) -> None:
+        async with sandbox(tools) as script:
+            assert await run(script, "return await draw(shape='a')") == "A square:\n[image]"
+
+    with_tools(use, include=["draw", "plain-text"])

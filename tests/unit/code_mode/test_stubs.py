@@ -19,6 +19,7 @@ import pytest
 import typing_extensions
 
 from agent_tools.code_mode import Toolset
+from agent_tools.code_mode.functions import SchemaFunction
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import NotCrossing, Stub, module_source, stub_of
 from tests.code_mode import sandbox
@@ -292,3 +293,30 @@ def test_nothing_in_a_schema_can_become_code() -> None:
     namespace: dict[str, Any] = {}
     exec(compile(module_source([stub], is_async=True), "tools", "exec"), namespace)
     assert namespace["__all__"] == ["FindS", "find"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param({"enum": []}, id="none of nothing"),
+        pytest.param({"type": []}, id="of no type"),
+        pytest.param({"enum": 5}, id="values that are no list"),
+        pytest.param({"anyOf": {"type": "string"}, "type": "string"}, id="choices that are no list"),
+        pytest.param({"type": "object", "properties": {"a": {}}, "required": 5}, id="required that is no list"),
+        pytest.param({"type": "string", "description": "a\0b\ud800\x1b[1mc"}, id="a description that is no text"),
+    ],
+)
+def test_one_malformed_schema_spoils_no_other_function(schema: Any) -> None:
+    async def call(given: dict[str, Any]) -> None: ...
+
+    odd = SchemaFunction("find", "Finds\0 \ud800.", {"properties": {"q": schema}}, call)
+    source = module_source([odd.stub, returning(int)], is_async=True)
+    assert "q: " in source
+    compile(source.encode(), "tools", "exec")
+
+
+def test_a_schema_without_a_meaning_makes_a_function_without_types() -> None:
+    assert stub_of_schema("find", "", {"properties": {"q": {"enum": []}}}).parameters == ["*", "q: Any | None = None"]
+    malformed: list[Any] = [None, 5, {"properties": 5}, [{}]]
+    for schema in malformed:
+        assert stub_of_schema("find", "", schema).signature(is_async=False) == "def find() -> Any:"
