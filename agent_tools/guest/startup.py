@@ -14,6 +14,7 @@ from .checkpoints.frozen import Branched, Woken, own_files
 from .checkpoints.taking import Checkpoints
 from .forks import silence
 from .kernel.cells import CellCompiler
+from .kernel.finish import leave_to_finish
 from .kernel.kernel import SandboxKernel
 from .kernel.message_writer import MessageWriter
 from .kernel.session import WireSession
@@ -40,6 +41,7 @@ def prepare(work_dir: str) -> None:
     shell.run_cell("None", silent=True).raise_error()  # makes what a first cell would make
     shell.magics_manager.register_lazy("store", "IPython.extensions.storemagic", "line")
     prepare_shell(shell)
+    leave_to_finish(shell)
 
 
 def run_kernel(supervise: Supervise, descriptors: list[int], work_dir: str) -> None:

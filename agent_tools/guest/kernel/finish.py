@@ -2,28 +2,52 @@
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import io
 import os
 import stat
+from typing import Any
 
 _BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
-def finish() -> None:
-    """Write what open files buffer, and run the exit functions, of which the shell's deletes the variables.
+def leave_to_finish(shell: Any) -> None:
+    """Take the shell's own exit function away, which looks for garbage whatever there is to do."""
+    atexit.unregister(shell.atexit_operations)
+
+
+def finish(shell: Any) -> None:
+    """Run the exit functions; write what open files buffer, which some do only when they are dropped.
 
     Threads are not waited for.
     """
     flush_files()  # first: an exit function may wait for ever
     atexit._run_exitfuncs()
-    flush_files()
+    if _has_files():
+        shell.reset(new_session=False)
+        flush_files()
 
 
 def flush_files() -> None:
     """Write what open regular files buffer. Pipes get nothing more: their readers may have stopped."""
+    if not _has_files():
+        return
     for each in gc.get_objects():
         if issubclass(type(each), _BUFFERED):
             with contextlib.suppress(Exception):  # closed, or on a full disk
-                if stat.S_ISREG(os.fstat(each.fileno()).st_mode):
+                if _is_written(each.fileno()):
                     each.flush()
+
+
+def _has_files() -> bool:
+    return any(_is_written(int(name)) for name in os.listdir("/proc/self/fd"))
+
+
+def _is_written(descriptor: int) -> bool:
+    """Return whether it is that of a regular file that may be written to."""
+    try:
+        mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        return mode != os.O_RDONLY and stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False  # closed meanwhile

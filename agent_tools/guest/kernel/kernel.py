@@ -309,7 +309,7 @@ class SandboxKernel(IPythonKernel):
     async def shutdown_request(self, stream: Any, _ident: Any, parent: dict[str, Any]) -> None:
         """Finish as a program does. The process stays, until PID 1 kills it."""
         try:
-            finish()
+            finish(self.shell)
         finally:
             self.session.send(stream, "shutdown_reply", {"status": "ok"}, parent)
 
