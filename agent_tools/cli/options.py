@@ -139,9 +139,16 @@ notebook_option = click.option(
 
 
 def write_notebook(path: Path, notebook: Mapping[str, Any], work_dir: Path) -> None:
-    """Write a notebook, as Jupyter does. Code could write to `work_dir`."""
-    with written(path, work_dir) as file:
-        file.write(f"{json.dumps(notebook, ensure_ascii=False, indent=1)}\n".encode("utf-8", "replace"))
+    """Write a notebook, as Jupyter does. Code could write to `work_dir`.
+
+    Raises:
+        ClickException: it cannot be written.
+    """
+    try:
+        with written(path, work_dir) as file:
+            file.write(f"{json.dumps(notebook, ensure_ascii=False, indent=1)}\n".encode("utf-8", "replace"))
+    except OSError as exc:
+        raise click.ClickException(f"The notebook was not written to {path}: {exc.strerror}") from exc
 
 
 def given(context: click.Context, for_servers: Collection[str] = ()) -> tuple[str, ...]:

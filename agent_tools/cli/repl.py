@@ -16,7 +16,7 @@ from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.live_output import notes, show
 from agent_tools.cli.options import PathOption, interpreter, notebook_option, sandbox_options, write_notebook
 from agent_tools.cli.session_file import resume, save
-from agent_tools.errors import InvalidParams, ToolServiceError
+from agent_tools.errors import ToolServiceError
 from agent_tools.sandbox.options import MAX_HISTORY
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
@@ -67,10 +67,16 @@ def repl(
             notes.print(f"{staged.source}: {staged.name or staged.error}", markup=False)
         notes.print(f"Python in a sandbox. work_dir: {tool.work_dir}\n{HELP}", style="dim", markup=False)
         while (code := _read_block()) is not None:
-            _obey(code, tool, timeout)
+            try:
+                _obey(code, tool, timeout)
+            except KeyboardInterrupt:
+                notes.print("Interrupted.", style="yellow")
+            except ToolServiceError as exc:
+                notes.print(exc.message, style="red", markup=False)
+        is_saved = not (session and tool.sandbox) or save(session, tool)
         if notebook:
             write_notebook(notebook, tool.as_sandbox.notebook(), tool.as_sandbox.workspace.path)
-        if session and tool.sandbox and not save(session, tool):
+        if not is_saved:
             sys.exit(1)
 
 
@@ -82,7 +88,8 @@ def _obey(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
             tool.restart()
             notes.print("A fresh kernel; variables are gone.", style="yellow")
         case "%undo":
-            _undo(tool)
+            tool.undo()
+            notes.print("Variables are as they were before the last input; files are as they are.", style="yellow")
         case "%files":
             code = "import os; print(*sorted(os.listdir()), sep='\\n')"
             _run(code, tool, timeout)
@@ -101,23 +108,9 @@ def _save(name: str, tool: CodeInterpreter) -> None:
         notes.print(f"Write {SAVE} FILE, once there is something to save.", style="red", markup=False)
 
 
-def _undo(tool: CodeInterpreter) -> None:
-    try:
-        tool.undo()
-    except ToolServiceError as exc:
-        notes.print(exc.message, style="red", markup=False)
-    else:
-        notes.print("Variables are as they were before the last input; files are as they are.", style="yellow")
-
-
 def _run(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
-    try:
-        with closing(tool.stream({"code": code}, timeout=timeout)) as outputs:
-            show(outputs, tool.as_sandbox.workspace.path)
-    except KeyboardInterrupt:
-        notes.print("Interrupted.", style="yellow")
-    except InvalidParams as exc:
-        notes.print(str(exc), style="red", markup=False)
+    with closing(tool.stream({"code": code}, timeout=timeout)) as outputs:
+        show(outputs, tool.as_sandbox.workspace.path)
 
 
 def _read_block() -> str | None:
@@ -127,7 +120,7 @@ def _read_block() -> str | None:
         try:
             line = input(("... " if lines else ">>> ") if sys.stdin.isatty() else "")
         except EOFError:
-            return None
+            return "\n".join(lines) if lines else None
         except KeyboardInterrupt:
             print()
             return ""
@@ -140,7 +133,9 @@ def _read_block() -> str | None:
 
 def _is_complete(lines: list[str]) -> bool:
     text = "\n".join(lines)
-    if text.lstrip().startswith(("%", "!", "?")) and not text.lstrip().startswith("%%"):
+    if text.lstrip().startswith("%%"):  # a cell magic
+        return len(lines) > 1 and not lines[-1].strip()
+    if text.lstrip().startswith(("%", "!", "?")):
         return True
     try:
         return codeop.compile_command(text, symbol="single") is not None and (len(lines) == 1 or not lines[-1].strip())

@@ -14,16 +14,19 @@ from typing import Any, BinaryIO
 import click
 
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.live_output import is_figure, notes, show_files
+from agent_tools.cli.live_output import is_figure, notes, show_files, show_output
 from agent_tools.cli.next_steps import next_step
 from agent_tools.cli.options import interpreter, notebook_option, sandbox_options, write_notebook
+from agent_tools.errors import AgentToolsError
 from agent_tools.limits import MAX_TIMEOUT, size_text
 from agent_tools.machine.folder import opened
 from agent_tools.results.commands import SIGNALLED, CommandResult
 from agent_tools.results.execution import Changes, Execution
 from agent_tools.results.notebook import MAX_BYTES, notebook_of
-from agent_tools.results.outputs import Display, Error, Output, Stream
+from agent_tools.results.outputs import Display, Error, Notice, Omitted, Output, Stream
+from agent_tools.runtime.commands.tail import Tail
 from agent_tools.runtime.files.workspace import watch_changes
+from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.text import neutralise
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
@@ -78,8 +81,6 @@ def run(
         with _placed(tool, argv):
             result, changed = _ran(tool, argv, stdin, timeout, as_json=as_json)
         folder = tool.as_sandbox.workspace.path
-        if notebook:
-            write_notebook(notebook, _as_notebook(source, result, changed, folder), folder)
         reason = _reason(tool, result, timeout)
         if as_json:
             print(json.dumps(_as_json(result, changed, folder, reason or _last_line(result))))
@@ -87,6 +88,8 @@ def run(
             show_files(changed, folder)
             if reason := reason or _next_step(tool, result):
                 notes.print(f"agent-tools: {reason}", style="red", markup=False, soft_wrap=True)
+        if notebook:
+            write_notebook(notebook, _as_notebook(source, result, changed, folder), folder)
     sys.exit(result.exit_code)
 
 
@@ -156,6 +159,13 @@ def _ran(
 ) -> tuple[CommandResult, Changes]:
     """Run Python to its end; return it, and the files that are new or changed."""
     sandbox, replaced = tool.as_sandbox, list[str]()
+    seen = {name: Tail(tool.options.limits.max_command_output) for name in ("stdout", "stderr")}
+
+    def on_output(stream: str, data: bytes) -> None:
+        seen[stream].add(data)
+        if not as_json:
+            _pass_on(stream, data)
+
     end = watch_changes(sandbox.workspace.path, tool.options.limits)
     sandbox.run_code("")  # files go in and come out around code, where the engine is elsewhere
     try:
@@ -163,15 +173,29 @@ def _ran(
             ["python", *(["-u"] if sys.stdout.isatty() else []), *argv],
             stdin=stdin,
             env={**FIGURES_IN_FILES, **tool.options.isolation.env},
-            timeout=timeout or MAX_TIMEOUT,
-            on_output=None if as_json else _pass_on,
+            timeout=MAX_TIMEOUT if timeout is None else timeout,
+            on_output=on_output,
         )
     except KeyboardInterrupt:
-        result = CommandResult(INTERRUPTED)
+        (stdout, omitted_stdout), (stderr, omitted_stderr) = (tail.since(0) for tail in seen.values())
+        result = CommandResult(INTERRUPTED, stdout, stderr, False, omitted_stdout, omitted_stderr)
     if sandbox.is_alive:
-        fetched = sandbox.run_code("").changes
-        replaced = [each.name for each in fetched if not each.is_new]
+        replaced = _fetched(sandbox, result)
     return result, end(replaced)
+
+
+def _fetched(sandbox: Sandbox, result: CommandResult) -> list[str]:
+    """Fetch files from an engine elsewhere; return the names of those that were replaced here."""
+    try:
+        execution = sandbox.run_code("")
+    except AgentToolsError as exc:
+        if not result.reason:  # else that is why nothing runs now
+            notes.print(f"agent-tools: {exc}", style="yellow", markup=False, soft_wrap=True)
+        return []
+    for each in execution.outputs:
+        if isinstance(each, (Omitted, Notice)):
+            show_output(each, sys.stderr)
+    return [each.name for each in execution.changes if not each.is_new]
 
 
 def _pass_on(stream: str, data: bytes) -> None:

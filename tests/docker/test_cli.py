@@ -19,6 +19,7 @@ from agent_tools.engines import context
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image_origin import origin_of, origin_on
 from agent_tools.guest.wire.sockets import await_input
+from tests.waiting import until
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +88,46 @@ def test_run_obeys_its_time_limit(work_dir: Path) -> None:
     done = _run("run", "--work-dir", str(work_dir), "-t", "1", "-c", "import time; time.sleep(50)")
     assert done.returncode == 124
     assert done.stderr == "agent-tools: It was ended at its time limit of 1 s; --timeout gives it more.\n"
+
+
+def test_a_script_that_fills_work_dir_is_killed_and_reported(work_dir: Path, tmp_path: Path) -> None:
+    code = "import time\nprint('printed', flush=True)\nopen('large', 'wb').write(bytes(9_000_000))\ntime.sleep(60)"
+    out = tmp_path / "run.ipynb"
+    before = ("--work-dir", str(work_dir), "--set", "max_work_dir_bytes=4m", "--notebook", str(out))
+    done = _run("run", *before, "--json", "-c", code)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["exit_code"], told["stdout"], done.stderr) == (137, 137, "printed\n", "")
+    assert told["error"] == "It was ended: it filled work_dir beyond 4,194,304 bytes (max_work_dir_bytes)."
+    assert [Path(each["path"]).name for each in told["files"]] == ["large"]
+    assert out.exists()
+
+
+def test_run_refuses_a_time_limit_of_nothing(work_dir: Path) -> None:
+    done = _run("run", "--work-dir", str(work_dir), "-t", "0", "-c", "print(1)")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "timeout must be above 0" in done.stderr
+
+
+def test_an_interrupted_script_keeps_what_it_printed(work_dir: Path) -> None:
+    code = "import time\nprint('printed', flush=True)\nopen('began', 'w').close()\ntime.sleep(60)"
+    command = [*COMMAND, "run", "--work-dir", str(work_dir), "--json", "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        until((work_dir / "began").exists)
+        process.send_signal(signal.SIGINT)
+        told = json.loads(process.communicate(timeout=30)[0])
+    assert (process.returncode, told["exit_code"], told["stdout"]) == (130, 130, "printed\n")
+
+
+def test_a_notebook_that_cannot_be_written_costs_only_itself(work_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    nowhere, session = tmp_path / "file" / "run.ipynb", tmp_path / "session"
+    before = ("--work-dir", str(work_dir), "--notebook", str(nowhere))
+    done = _run("run", *before, "--json", "-c", "print(1)")
+    assert json.loads(done.stdout)["stdout"] == "1\n"
+    assert (done.returncode, done.stderr) == (1, f"Error: The notebook was not written to {nowhere}: Not a directory\n")
+    done = _run("repl", *before, "--resume", str(session), code="x = 1\n")
+    assert done.returncode == 1
+    assert session.exists()
 
 
 def test_run_lists_files_and_figures_and_replaces_none(work_dir: Path) -> None:
@@ -218,6 +259,22 @@ def test_clean_counts_what_it_removed() -> None:
 def test_repl_asks_nobody_where_its_input_is_no_terminal(work_dir: Path) -> None:
     done = _run("repl", "--work-dir", str(work_dir), code="x = 2\nprint(x + 1)\n")
     assert (done.returncode, done.stdout) == (0, "3\n")
+
+
+def test_repl_runs_cell_magics_and_a_last_block_without_an_end(work_dir: Path) -> None:
+    code = "%%bash\necho one\necho two\n\nprint(3)\n%%writefile a.txt\nfour"
+    done = _run("repl", "--work-dir", str(work_dir), code=code)
+    assert (done.returncode, done.stdout) == (0, "one\ntwo\n3\nWriting a.txt\n"), done.stderr
+    assert (work_dir / "a.txt").read_text() == "four\n"
+
+
+def test_repl_goes_on_after_a_refusal(work_dir: Path) -> None:
+    fill = "open('large', 'wb').write(bytes(9_000_000)); import time; time.sleep(60)"
+    lines = ("x = 5", fill, "print(1)", "import os; os.unlink('large')", "print(x)")
+    options = ("--work-dir", str(work_dir), "--set", "max_work_dir_bytes=4m", "-t", "60")
+    done = _run("repl", *options, code="\n".join(lines) + "\n")
+    assert "No code was run: earlier code filled work_dir" in done.stderr
+    assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr
 
 
 def test_an_encoding_that_lacks_a_character_ends_nothing(work_dir: Path) -> None:

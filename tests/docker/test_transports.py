@@ -413,19 +413,35 @@ with CodeInterpreter({{"work_dir": {work_dir!r}}}) as tool:
 """
 
 
-def test_an_engine_reached_over_ssh_serves_and_is_left_clean(
-    docker_engine: DockerEngine, work_dir: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def over_ssh(tmp_path: Path) -> dict[str, str]:
+    """Environment variables with which the engine of these tests is reached over a stand-in for `ssh`."""
     path = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
     fake = tmp_path / "ssh"
     fake.write_text(SSH.format(python=sys.executable, path=path))
     fake.chmod(0o755)
+    where = {"DOCKER_HOST": "ssh://user@elsewhere", "PYTHONPATH": PYTHONPATH}
+    return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", **where}
+
+
+def test_run_names_a_file_that_did_not_come_from_an_engine_elsewhere(over_ssh: dict[str, str], work_dir: Path) -> None:
+    command = [sys.executable, "-m", "agent_tools", "run", "--work-dir", str(work_dir), "--set", "max_file_bytes=1000"]
+    code = "open('large.txt', 'w').write('x' * 2_000)\nopen('small.txt', 'w').write('x')"
+    done = subprocess.run(
+        [*command, "-c", code], env=over_ssh, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0
+    assert "large.txt (it is larger than 1,000 bytes (max_file_bytes))" in done.stderr
+    assert [each.name for each in work_dir.iterdir()] == ["small.txt"]
+
+
+def test_an_engine_reached_over_ssh_serves_and_is_left_clean(
+    docker_engine: DockerEngine, over_ssh: dict[str, str], work_dir: Path
+) -> None:
     (work_dir / "in.txt").write_text("in")
-    over_ssh = {"DOCKER_HOST": "ssh://user@elsewhere", "PYTHONPATH": PYTHONPATH}
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", **over_ssh}
     command = [sys.executable, "-c", SSH_USER.format(work_dir=str(work_dir))]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, env=environment, text=True, **pipes) as user:  # type: ignore[call-overload]
+    with subprocess.Popen(command, env=over_ssh, text=True, **pipes) as user:  # type: ignore[call-overload]
         assert user.stdout.readline() == "in\n"
         id_ = user.stdout.readline().strip()
         assert docker_engine.inspect(EngineContainer(id_))["Mounts"] == []
