@@ -73,8 +73,11 @@ class Dialogue:
         waiting = sum(request.size for request in self._queue)
         return len(self._queue) < MAX_WAITING and waiting < MAX_WAITING_BYTES
 
-    # -- messages of clients
-    # ---------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Note that the current request ends with the kernel."""
+        self._audited.end("cancelled")
+
+    # -- messages of clients ------------------------------------------------------------------------------------------
 
     def handle(self, request: ClientRequest) -> None:
         """Take in a message of a client."""

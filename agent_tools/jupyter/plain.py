@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,10 @@ PLAIN = frozenset(("text/plain", "image/png", "image/jpeg", "image/gif"))
 
 
 def plainly(answer: ClientMessage) -> ClientMessage | None:
-    """Return an answer with plain representations only; None for a comm message, which drives code in the page."""
+    """Return an answer with plain representations only.
+
+    None for a comm message, which drives code in the page, and for an answer with a number that JSON does not have.
+    """
     if answer.kind.startswith("comm_"):
         return None
     values = _with_plain_data(answer.values)
@@ -22,7 +26,11 @@ def plainly(answer: ClientMessage) -> ClientMessage | None:
             values[several] = {name: _with_plain_data(each) for name, each in found.items()}
         elif isinstance(found, list):
             values[several] = [_with_plain_data(each) for each in found]
-    return answer if values == answer.values else replace(answer, values=values, content=strict_json(values))
+    if values == answer.values:
+        return answer
+    with suppress(ValueError):
+        return replace(answer, values=values, content=strict_json(values))
+    return None
 
 
 def _with_plain_data(holder: Any) -> Any:

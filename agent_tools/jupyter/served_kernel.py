@@ -140,8 +140,11 @@ class KernelLife:
 
     def _serve(self, kernel: RawKernel, sockets: KernelSockets) -> int:
         wire = SignedFrames(self._info.key, self._info.scheme)
-        dialogue = Dialogue(wire, sockets, kernel, self._audit, is_plain=self._is_plain)
-        self._started.set_result(kernel)
+        with contextlib.closing(Dialogue(wire, sockets, kernel, self._audit, is_plain=self._is_plain)) as dialogue:
+            self._started.set_result(kernel)
+            return self._pass_on(kernel, sockets, wire, dialogue)
+
+    def _pass_on(self, kernel: RawKernel, sockets: KernelSockets, wire: SignedFrames, dialogue: Dialogue) -> int:
         while not dialogue.is_over:
             with_shell = dialogue.takes_requests
             ready = sockets.await_input([*kernel.filenos(), self._bell.fileno()], with_shell=with_shell)

@@ -42,6 +42,11 @@ def test_pages_and_expressions_are_plain_as_well() -> None:
     assert found["user_expressions"] == {"x": {"data": {"text/plain": "b"}}, "y": 1}
 
 
+def test_an_answer_with_a_number_that_json_does_not_have_is_left_out() -> None:
+    values = {"data": {**BOTH, "application/json": float("inf")}, "metadata": {"number": float("inf")}}
+    assert plainly(ClientMessage("display_data", b"{}", values)) is None
+
+
 @pytest.mark.parametrize(
     "values", [{"data": []}, {"data": None}, {"payload": 1, "user_expressions": []}, {"text": "x"}]
 )

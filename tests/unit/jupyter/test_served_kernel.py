@@ -415,3 +415,18 @@ def test_cells_are_audited_and_none_runs_without_the_log(
         ("error", "ZeroDivisionError"),
         ("died", None),
     ]
+
+
+def test_a_cell_that_ends_with_its_kernel_is_audited(
+    process_runtime: Runtime, info: ConnectionInfo, tmp_path: Path
+) -> None:
+    path = tmp_path / "audit"
+    served = ServedKernel({"audit": str(path)}, process_runtime)
+    served.start(info)
+    with talking(info.as_dict()) as talk:
+        talk.client.execute("import time; time.sleep(60)")
+        until(path.exists)
+        served.kill()
+    served.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["event"], line.get("outcome")) for line in lines] == [("begun", None), ("ended", "cancelled")]
