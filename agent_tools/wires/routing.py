@@ -198,10 +198,14 @@ def failure_of(exc: Exception) -> tuple[Any, int]:
 
 
 def query_of(request: Request, model: type[BaseModel]) -> dict[str, Any]:
-    """Return the fields of a query; `null` counts as absent. Errors as for `checked`."""
+    """Return the fields of a query; `null` counts as absent, but for a text that has to be there or may be empty.
+
+    Errors as for `checked`.
+    """
     given: dict[str, Any] = {}
     for name, field in model.model_fields.items():
-        values = [value for value in request.query_params.getlist(name) if value != "null"]
+        is_text = field.is_required() or field.default == ""
+        values = [value for value in request.query_params.getlist(name) if is_text or value != "null"]
         if values:
             given[name] = values if "list" in str(field.annotation) else values[-1]
     return checked(model, given, "query")

@@ -168,6 +168,8 @@ def test_files_are_searched_in_the_sandbox(served: Served) -> None:
     names = [each["path"] for each in client.get("/files/glob", params={"pattern": "*.py"}).json()["matches"]]
     assert names == ["w/x.py"]
     assert [each["name"] for each in client.get("/files/search", params={"query": "☃"}).json()["results"]] == ["☃.md"]
+    assert client.get("/files/grep", params={"query": "null"}).json()["matches"] == []
+    assert client.get("/files/search", params={"query": "null"}).json()["results"] == []
     rows = client.get("/files/matches", params={"query": "needle"}).json()["results"]
     lines = {each["relative_path"]: each["content_matches"][0] for each in rows}
     assert lines["w/☃.md"] == {"line": 1, "column": 3, "text": "a needle"}
