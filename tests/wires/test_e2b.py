@@ -7,6 +7,7 @@ import json
 import struct
 import time
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import httpx
 import pytest
@@ -139,6 +140,36 @@ def test_results_have_the_forms_of_e2b(served: Served) -> None:
         assert sandbox.run(string)[0]["text"] == string[1:-1]
     sandbox.ask("POST", "/contexts/default/restart")
     assert sandbox.run("[1]")[0]["json"] == [1]
+
+
+def test_variables_of_a_sandbox_are_set_once(served: Served) -> None:
+    sandbox = Client(served).create(envVars={"X": "old", "Y": "y"})
+    assert sandbox.text("import os; os.environ['X']", env_vars={"X": "own"}) == "own"
+    assert sandbox.text("os.environ['X'] + os.environ['Y']") == "oldy"
+    sandbox.run("os.environ['X'] = 'new'")
+    assert sandbox.text("os.environ['X']") == "new"
+
+
+def test_a_repeated_request_creates_no_second_sandbox(served: Served) -> None:
+    client = Client(served)
+    made = [
+        client.http.post("/v2/sandboxes", json={"templateID": "base"}, headers={"Idempotency-Key": key}).json()
+        for key in ("one", "one", "two")
+    ]
+    first, again, other = (each["sandboxID"] for each in made)
+    assert first == again != other
+    assert {each["sandboxID"] for each in client.http.get("/v2/sandboxes").json()} == {first, other}
+    client.http.delete(f"/sandboxes/{first}")
+    answer = client.http.post("/v2/sandboxes", json={"templateID": "base"}, headers={"Idempotency-Key": "one"})
+    assert answer.status_code == 201
+
+
+def test_metadata_is_found_by_any_characters(served: Served) -> None:
+    client, name = Client(served), "a@b.com x+y%z"
+    sandbox = client.create(metadata={"the user": name})
+    quoted = urlencode({quote("the user"): quote(name)})  # as the SDKs do it
+    found = client.http.get("/v2/sandboxes", params={"metadata": quoted}).json()
+    assert [each["sandboxID"] for each in found] == [sandbox.id]
 
 
 def test_metrics_are_of_now(served: Served) -> None:
@@ -305,6 +336,31 @@ def test_a_paused_sandbox_keeps_files_and_variables(served: Served) -> None:
     waking = client.create(timeout=0, autoPause=True, autoResume={"enabled": True})
     until(lambda: client.http.get(f"/sandboxes/{waking.id}").json().get("state") == "paused")
     assert waking.text("1 + 1") == "2"
+
+
+def test_code_ends_with_the_time_of_a_sandbox_that_is_paused_then(served: Served) -> None:
+    client = Client(served)
+    sandbox = client.create(autoPause=True)
+    asked: dict[str, Any] = {"json": {"code": "x = 1; print(x, flush=True); import time; time.sleep(600)"}}
+    with sandbox.http.stream("POST", "/execute", headers=sandbox.headers, **asked) as answer:
+        lines = map(json.loads, answer.iter_lines())
+        assert next(lines)["text"] == "1\n"
+        assert client.http.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 0}).status_code == 204
+        assert "error" in [each["type"] for each in lines]
+    assert client.http.post(f"/sandboxes/{sandbox.id}/connect", json={"timeout": 100}).status_code == 201
+    assert sandbox.text("x") == "1"
+
+
+def test_a_sandbox_without_its_memory_is_refused(served: Served) -> None:
+    client = Client(served)
+    sandbox = client.create(autoPauseMemory=True)
+    for path, given in (
+        ("/v2/sandboxes", {"templateID": "base", "autoPauseMemory": False}),
+        (f"/sandboxes/{sandbox.id}/pause", {"memory": False}),
+        (f"/sandboxes/{sandbox.id}/connect", {"timeout": 100, "memory": False}),
+    ):
+        assert client.http.post(path, json=given).status_code == 501
+    assert client.http.post(f"/sandboxes/{sandbox.id}/pause", json={"memory": True}).status_code == 204
 
 
 def test_a_pause_that_ends_a_command_is_not_undone_by_the_end_of_its_stream(served: Served) -> None:

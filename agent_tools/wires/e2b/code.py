@@ -14,6 +14,7 @@ from starlette.responses import StreamingResponse
 
 from agent_tools.bodies.json_body import at_most
 from agent_tools.errors import AgentToolsError
+from agent_tools.limits import MAX_TIMEOUT
 from agent_tools.results.execution import Display, Error, Notice, Omitted, Output, Restarted, Result, Stream
 from agent_tools.results.outputs import Died, TimedOut
 from agent_tools.runtime.in_thread import iterate_in_thread
@@ -55,6 +56,7 @@ async def _execute(
 ) -> Any:
     check_language(language)
     box, stop = await call.here(), CodeRun()
+    call.wire.runs[stop] = box.place
     context = None if context_id in (None, "", DEFAULT) else context_of(call, box, str(context_id)).it
     lines = iterate_in_thread(_lines(call, box, context, code, env_vars or {}, stop), stop.cancel)
     await while_connected(call.request, anext(lines, ""))  # wait for the sandbox, or for its failure
@@ -79,16 +81,17 @@ def _lines(
     with call.wire.containers.acquire(box.id, SLOT_TIMEOUT) as (sandbox, woken):
         note = woken.result()
         kernel = stop.of(context.sandbox if context else sandbox)
-        lacks_forms = kernel not in counts and run_hidden(kernel, _FORMS_ADDED, stop.event).error is not None
-        every = {**box.state.envs, **envs}
-        if every and (error := run_hidden(kernel, _SET.format(own=list(envs), every=every), stop.event).error):
-            raise HTTPException(400, f"The environment variables are not usable: {error.text[-500:]}")
+        is_new = kernel not in counts
+        lacks_forms = is_new and run_hidden(kernel, _FORMS_ADDED, stop.event).error is not None
+        for every in filter(None, (box.state.envs if is_new else {}, envs)):
+            if error := run_hidden(kernel, _SET.format(own=list(envs), every=every), stop.event).error:
+                raise HTTPException(400, f"The environment variables are not usable: {error.text[-500:]}")
         yield ""
         if note:
             yield _line({"type": "stderr", "text": f"[{note}]\n", "timestamp": time.time_ns()})
         counts[kernel] = count = counts.get(kernel, 0) + 1
         try:
-            for output in kernel.stream(code, max(1.0, box.state.ends - time.time()), stop.event):
+            for output in kernel.stream(code, MAX_TIMEOUT, stop.event):
                 if isinstance(output, Died | Restarted):
                     counts.pop(kernel, None)  # its forms, unless a checkpoint has them, and then they are added again
                 if shown := line_of(output):

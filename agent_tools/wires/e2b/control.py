@@ -7,7 +7,7 @@ import secrets
 import time
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from pydantic import AwareDatetime, Field
 from starlette.exceptions import HTTPException
@@ -22,7 +22,7 @@ from agent_tools.engines.volumes import MAX_VOLUMES
 from agent_tools.limits import KIB, MIB
 from agent_tools.wires.e2b.state import ORIGIN, ROUTES, E2BRequest, E2BSandbox, E2BState
 from agent_tools.wires.e2b.volumes import VolumeMount, asked_volumes, mounts_shown
-from agent_tools.wires.routing import Json, aside
+from agent_tools.wires.routing import Json, aside, digest
 
 VERSION = "0.5.7"  # of envd, as the SDKs know it: files as plain bodies, without metadata
 TEMPLATES = ("base", "code-interpreter-v1")
@@ -60,6 +60,7 @@ async def _create(
     metadata: Texts | None = None,
     envVars: Texts | None = None,  # noqa: N803
     autoPause: bool = False,  # noqa: N803
+    autoPauseMemory: bool | None = None,  # noqa: N803
     autoResume: Any = None,  # noqa: N803
     allow_internet_access: bool | None = None,
     network: dict[str, Any] | None = None,
@@ -73,6 +74,7 @@ async def _create(
     for name, value in {"network": rules, "mcp": mcp, "iam": iam}.items():
         if value:
             raise HTTPException(501, f"{name} is not available here: create the sandbox without it.")
+    _check_memory(autoPauseMemory)
     state = E2BState(
         template=templateID,
         metadata=metadata or {},
@@ -99,7 +101,10 @@ ROUTES.on("POST", "/sandboxes")(_create)
 
 def _made(call: E2BRequest, state: E2BState, has_internet: bool, volumes: str) -> E2BSandbox:
     call.wire.all_of(call.owner)  # which forgets those that are gone
-    containers, id_ = call.wire.containers, f"i{secrets.token_hex(12)}"
+    containers, key = call.wire.containers, call.request.headers.get("idempotency-key")
+    id_ = f"i{digest(call.owner, key)[:24] if key else secrets.token_hex(12)}"
+    if key and (known := call.wire.find(call.owner, id_)):  # the client asks again
+        return known
     domains = tuple(containers.config.allowed_domains) if has_internet else ()
     idle = call.wire.idle_minutes(state)
     spec = ContainerSpec(id_, idle_minutes=idle, domains=domains, origin=ORIGIN, volumes=volumes)
@@ -120,7 +125,7 @@ async def _list(
     limit: Annotated[int, Field(ge=1, le=100)] = 100,
     nextToken: Annotated[int, Field(ge=0)] = 0,  # noqa: N803
 ) -> Any:
-    wanted = dict(parse_qsl(metadata[:MAX_STATE]))
+    wanted = {unquote(key): unquote(value) for key, value in parse_qsl(metadata[:MAX_STATE])}  # quoted twice
     found = [
         each
         for each in (_info(call, box) for box in await aside(call.wire.all_of, call.owner))
@@ -184,7 +189,8 @@ async def _set_timeout(call: E2BRequest, sandbox: str, timeout: Seconds) -> Any:
 
 
 @ROUTES.on("POST", "/sandboxes/{sandbox}/pause")
-async def _pause(call: E2BRequest, sandbox: str) -> Any:
+async def _pause(call: E2BRequest, sandbox: str, memory: bool | None = None) -> Any:
+    _check_memory(memory)
     box = await call.box(sandbox)
     if box.state.is_paused:
         raise HTTPException(409, "The sandbox is paused already.")
@@ -193,7 +199,8 @@ async def _pause(call: E2BRequest, sandbox: str) -> Any:
 
 
 @ROUTES.on("POST", "/v2/sandboxes/{sandbox}/connect")
-async def _connect(call: E2BRequest, sandbox: str, timeout: Seconds = 300) -> Any:
+async def _connect(call: E2BRequest, sandbox: str, timeout: Seconds = 300, memory: bool | None = None) -> Any:
+    _check_memory(memory)
     box = await call.box(sandbox)
     was_paused = box.state.is_paused
     await call.resume(box, timeout)
@@ -213,6 +220,11 @@ async def absent(request: Request) -> Response:
         if part in ABSENT:
             raise HTTPException(501, ABSENT[part])
     raise HTTPException(404, "Not Found")
+
+
+def _check_memory(memory: bool | None) -> None:
+    if memory is False:
+        raise HTTPException(501, "A paused sandbox always keeps its variables here: restart the context to lose them.")
 
 
 def _described(call: E2BRequest, box: E2BSandbox) -> dict[str, Any]:

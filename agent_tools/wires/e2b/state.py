@@ -20,7 +20,16 @@ from agent_tools.containers.records import ContainerRecord, WireValue
 from agent_tools.containers.rows import Rows
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.connect import message_of
-from agent_tools.wires.open_resources import COMMAND, SHELL, SLOT_TIMEOUT, OpenResources, Place, Processes, used
+from agent_tools.wires.open_resources import (
+    COMMAND,
+    SHELL,
+    SLOT_TIMEOUT,
+    CodeRun,
+    OpenResources,
+    Place,
+    Processes,
+    used,
+)
 from agent_tools.wires.paths import Home
 from agent_tools.wires.routing import Routes, WireRequest, aside
 
@@ -71,7 +80,7 @@ class E2BSandbox:
 
     @property
     def place(self) -> Place:
-        """The key of its open commands, watchers and kernels."""
+        """The key of its code, open commands, watchers and kernels."""
         return self.row.owner, self.row.id
 
 
@@ -87,6 +96,7 @@ class E2BWire:
             containers, SHELL, MAX_CONTEXTS, "contexts", lambda each: each.sandbox.close()
         )
         self.watchers: dict[str, Any] = {}
+        self.runs: WeakKeyDictionary[CodeRun, Place] = WeakKeyDictionary()
         self.counts: WeakKeyDictionary[Sandbox, int] = WeakKeyDictionary()  # of runs, by kernels that show E2B's forms
         self._timers: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -163,7 +173,7 @@ class E2BWire:
             await asyncio.sleep(self.retry_seconds)
 
     async def pause(self, box: E2BSandbox) -> None:
-        """Pause a sandbox: files and variables stay, commands and contexts end."""
+        """Pause a sandbox: files and variables stay; code, commands and contexts end."""
         self._forget_timer(box.id)
         box.state.is_paused = True
         await aside(self.put, box)
@@ -179,6 +189,8 @@ class E2BWire:
     async def _close_opened(self, place: Place) -> None:
         for id_ in [id_ for id_, watcher in self.watchers.items() if watcher.place == place]:
             del self.watchers[id_]
+        for run in [run for run, at in self.runs.items() if at == place]:
+            await aside(run.cancel)
         await self.contexts.close(place)
         await self.commands.close(place)
 

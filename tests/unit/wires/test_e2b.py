@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import httpx
 
 from agent_tools.containers.failures import RowsAway
+from agent_tools.limits import MAX_TIMEOUT
 from agent_tools.wires.e2b.code import _lines
 from agent_tools.wires.e2b.state import ROUTES, E2BSandbox, E2BState, E2BWire
 from agent_tools.wires.open_resources import CodeRun
@@ -72,7 +73,8 @@ def test_forms_whose_adding_was_cancelled_are_added_by_the_next_call() -> None:
             self.added += not cancelled.is_set()
             return SimpleNamespace(error="cancelled" if cancelled.is_set() else None)
 
-        def stream(self, *_: Any) -> Any:
+        def stream(self, _: str, seconds: float, __: Event) -> Any:
+            assert seconds == MAX_TIMEOUT  # the end of the sandbox's time, which may change meanwhile, ends it
             return iter(())
 
     kernel = Kernel()
