@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from agent_tools import AsyncSandbox
 from agent_tools.engines.engine import GUEST_WORK_DIR
+from agent_tools.results.commands import CommandResult
 from agent_tools.results.execution import Execution, Picture, Text
 from agent_tools.text import one_line
 
@@ -35,6 +36,11 @@ def text_of(execution: Execution) -> str:
     """Return an answer for a text-only model; a note replaces each picture."""
     shown = [each.text if isinstance(each, Text) else "[a figure]" for each in answer(execution)]
     return "\n\n".join(shown)
+
+
+def ending_of(done: CommandResult) -> str:
+    """Return a line that says why the sandbox ended a command; '' if it ended by itself, or if stderr says so."""
+    return f"\n[{done.reason}]" if done.reason and done.reason not in done.texts[1] else ""
 
 
 def sandbox_of(given: object) -> AsyncSandbox:

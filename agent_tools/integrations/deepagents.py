@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_tools import AsyncSandbox, CommandResult
 from agent_tools.extras import extra
-from agent_tools.integrations.common import sandbox_of
+from agent_tools.integrations.common import ending_of, sandbox_of
 
 with extra("deepagents"):
     from deepagents.backends.protocol import (
@@ -91,5 +91,5 @@ def _failure(path: str, work: Callable[[], object]) -> FileOperationError | None
 
 
 def _response(done: CommandResult, seconds: float) -> ExecuteResponse:
-    note = f"\n[ended after {seconds:g} s, its time limit]" if done.timed_out else ""
+    note = f"\n[ended after {seconds:g} s, its time limit]" if done.timed_out else ending_of(done)
     return ExecuteResponse(output=done.output + note, exit_code=done.exit_code, truncated=done.truncated)

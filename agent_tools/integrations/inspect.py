@@ -15,7 +15,7 @@ import anyio
 from agent_tools import AsyncSandbox
 from agent_tools.errors import SandboxGone
 from agent_tools.extras import extra
-from agent_tools.integrations.common import sandbox_of
+from agent_tools.integrations.common import ending_of, sandbox_of
 from agent_tools.results.commands import NOT_EXECUTABLE, CommandResult
 
 with extra("inspect"):
@@ -106,7 +106,8 @@ class AgentToolsSandboxEnvironment(SandboxEnvironment):
         )
         try:
             done = await run(cmd)
-            if done.exit_code == NOT_EXECUTABLE and (interpreted := await self._interpreted(cmd[-1])):
+            words = cmd[1:] if cmd[:1] == ["env"] else cmd
+            if done.exit_code == NOT_EXECUTABLE and (interpreted := await self._interpreted(*words)):
                 done = await run(interpreted)
         except SandboxGone as exc:
             raise SandboxUnavailableError(str(exc)) from exc
@@ -128,7 +129,7 @@ class AgentToolsSandboxEnvironment(SandboxEnvironment):
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
         return data.decode() if text else data
 
-    async def _interpreted(self, script: str) -> list[str]:
+    async def _interpreted(self, script: str = "", *words: str) -> list[str]:
         """Return the command that reads a script of /tmp, where nothing is executed; Inspect sets samples up so."""
         if not script.startswith("/tmp/") or not await self.sandbox.exists(script):
             return []
@@ -136,7 +137,7 @@ class AgentToolsSandboxEnvironment(SandboxEnvironment):
             return []
         head = (await self.sandbox.read_file(script, max_bytes=MAX_SHEBANG)).split(b"\n")[0].decode("utf-8", "replace")
         interpreter = head[2:].split(maxsplit=1) if head.startswith("#!") else []
-        return [*(interpreter or ["/bin/sh"]), script]
+        return [*(interpreter or ["/bin/sh"]), script, *words]
 
 
 def _result(done: CommandResult, timeout: int | None) -> ExecResult[str]:
@@ -148,4 +149,4 @@ def _result(done: CommandResult, timeout: int | None) -> ExecResult[str]:
         raise PermissionError(errno.EACCES, stderr)
     if done.truncated:
         raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, stdout or stderr)
-    return ExecResult(done.ok, done.exit_code, stdout, stderr)
+    return ExecResult(done.ok, done.exit_code, stdout, stderr + ending_of(done))

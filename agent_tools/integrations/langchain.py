@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.extras import extra
-from agent_tools.integrations.common import CODE, DESCRIPTION, NAME, answer
+from agent_tools.integrations.common import CODE, DESCRIPTION, NAME, answer, text_of
 from agent_tools.results.outputs import Picture, Text
 
 with extra("langchain"):
@@ -79,10 +79,10 @@ class CodeInterpreterTool(BaseTool):
         return self._answer(await self._sandbox.run_code(code))
 
     def _answer(self, execution: Execution) -> tuple[str | list[Block], Execution]:
-        shown = [each for each in answer(execution) if self.pictures or isinstance(each, Text)]
-        if any(isinstance(each, Picture) for each in shown):
+        shown = answer(execution)
+        if self.pictures and any(isinstance(each, Picture) for each in shown):
             return [_block(each) for each in shown], execution
-        return "\n\n".join(each.text for each in shown if isinstance(each, Text)), execution
+        return text_of(execution), execution
 
 
 def host_functions(tools: Iterable[BaseTool]) -> list[SchemaFunction]:

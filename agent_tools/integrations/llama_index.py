@@ -9,7 +9,8 @@ from typing import Any
 
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.extras import extra
-from agent_tools.integrations.common import answer, sandbox_of, text_of
+from agent_tools.integrations.common import answer, ending_of, sandbox_of, text_of
+from agent_tools.results.commands import CommandResult
 from agent_tools.results.outputs import Text
 
 with extra("llama-index"):
@@ -41,16 +42,25 @@ class AgentToolsToolSpec(BaseToolSpec):
 
     def run_command(self, command: str) -> str:
         """Runs a shell command in the sandbox of the code and its files. The answer is its output."""
-        return "".join(self.sandbox.sync.run_command(command).texts)
+        return _told(self.sandbox.sync.run_command(command))
 
     async def arun_command(self, command: str) -> str:
         """Do the same; being cancelled ends the command."""
-        return "".join((await self.sandbox.run_command(command)).texts)
+        return _told(await self.sandbox.run_command(command))
 
     async def code_execute_fn(self, code: str) -> dict[str, Any]:
         """Run code for `CodeActAgent(code_execute_fn=...)`."""
         execution = await self.sandbox.run_code(code)
         return {"output": text_of(execution), "ok": execution.ok}
+
+
+def _told(done: CommandResult) -> str:
+    """Return what a command printed, and how it failed."""
+    if done.timed_out:
+        note = f"\n[ended after {done.duration:.0f} s, its time limit]"
+    else:
+        note = ending_of(done) + ("" if done.ok else f"\n[exit code {done.exit_code}]")
+    return "".join((*done.texts, note))
 
 
 def _blocks(execution: Execution) -> list[TextBlock | ImageBlock]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from agent_tools import AsyncSandbox
 from agent_tools.extras import extra
-from agent_tools.integrations.common import CODE, DESCRIPTION, NAME, answer, sandbox_of
+from agent_tools.integrations.common import CODE, DESCRIPTION, NAME, answer, ending_of, sandbox_of
 from agent_tools.results.outputs import Text
 
 with extra("openai-agents"):
@@ -63,4 +63,4 @@ async def _output(sandbox: AsyncSandbox, command: str, seconds: float) -> ShellC
     done = await sandbox.run_command(command, timeout=seconds)
     outcome = ShellCallOutcome("timeout") if done.timed_out else ShellCallOutcome("exit", done.exit_code)
     stdout, stderr = done.texts
-    return ShellCommandOutput(stdout, stderr, outcome, command)
+    return ShellCommandOutput(stdout, stderr + ending_of(done), outcome, command)

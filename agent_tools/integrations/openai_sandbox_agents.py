@@ -18,6 +18,7 @@ from anyio import to_thread
 from agent_tools import AsyncSandbox
 from agent_tools.errors import FileRejected, SandboxGone
 from agent_tools.extras import extra
+from agent_tools.integrations.common import ending_of
 
 MAX_NAME = 4096  # bytes of a path, as Linux has it
 
@@ -155,6 +156,7 @@ class AgentToolsSandboxSession(BaseSandboxSession):
         if done.timed_out:
             raise ExecTimeoutError(command=command, timeout_s=timeout or COMMAND_TIMEOUT)
         note = b"\n[of the output, the last bytes alone are here]\n" if done.truncated else b""
+        note += ending_of(done).encode()
         return ExecResult(stdout=done.stdout, stderr=done.stderr + note, exit_code=done.exit_code)
 
     def _prepare_exec_command(

@@ -16,7 +16,7 @@ from typing import Any
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.errors import SandboxGone
 from agent_tools.extras import extra
-from agent_tools.integrations.common import DESCRIPTION, answer, sandbox_of
+from agent_tools.integrations.common import DESCRIPTION, answer, ending_of, sandbox_of
 from agent_tools.results.files import FileInfo
 from agent_tools.results.outputs import Picture, Text
 
@@ -104,7 +104,7 @@ class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem
             raise WorkspaceTimeoutError(f"The command ran longer than {timeout:g} s.", stdout=stdout, stderr=stderr)
         if done.truncated:
             raise WorkspaceOutputLimitError("Too much output.", limit=len(done.stdout), stdout=stdout, stderr=stderr)
-        return CommandResult(exit_code=done.exit_code, stdout=stdout, stderr=stderr)
+        return CommandResult(exit_code=done.exit_code, stdout=stdout, stderr=stderr + ending_of(done))
 
     async def read_bytes(self, path: str) -> bytes:
         """Return the bytes of a file."""

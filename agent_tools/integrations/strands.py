@@ -13,7 +13,7 @@ from typing import Any
 from agent_tools import AsyncSandbox
 from agent_tools.errors import InvalidParams
 from agent_tools.extras import extra
-from agent_tools.integrations.common import NAME, sandbox_of
+from agent_tools.integrations.common import NAME, ending_of, sandbox_of
 from agent_tools.results.commands import Cursor
 from agent_tools.results.outputs import Died, Display, Error, Picture, Result, Stream, TimedOut, pictures_of
 
@@ -75,7 +75,7 @@ class AgentToolsSandbox(Sandbox):
         stdout, stderr = done.texts
         if done.timed_out:
             raise SandboxTimeoutError(timeout or done.duration, stdout, stderr)
-        yield ExecutionResult(exit_code=done.exit_code, stdout=stdout, stderr=stderr)
+        yield ExecutionResult(exit_code=done.exit_code, stdout=stdout, stderr=stderr + ending_of(done))
 
     async def execute_code_streaming(
         self,

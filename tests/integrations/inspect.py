@@ -112,6 +112,20 @@ def test_a_model_uses_a_skill_that_inspect_copies_into_the_sandbox(cfg: dict[str
     assert ran.strip() == "42"
 
 
+def test_a_script_of_tmp_runs_once_with_its_arguments(sandbox_env: AgentToolsSandboxEnvironment) -> None:
+    async def told() -> str:
+        for name, end in (("say", 0), ("fail", 126)):
+            await sandbox_env.write_file(f"/tmp/{name}.sh", f"#!/bin/sh\necho {name} $@ >> /tmp/told\nexit {end}\n")
+            await sandbox_env.exec(["chmod", "+x", f"/tmp/{name}.sh"])
+        assert (await sandbox_env.exec(["/tmp/say.sh", "a b", "/tmp/fail.sh"])).success
+        assert (await sandbox_env.exec(["env", "/tmp/say.sh"])).success
+        with pytest.raises(PermissionError):
+            await sandbox_env.exec(["sh", "/tmp/fail.sh"])
+        return await sandbox_env.read_file("/tmp/told")
+
+    assert anyio.run(told).splitlines() == ["say a b /tmp/fail.sh", "say", "fail"]
+
+
 def test_options_come_from_a_file_and_an_unknown_one_is_an_error(tmp_path: Path) -> None:
     options = tmp_path / "options.json"
     options.write_text(json.dumps({"memroy": 1}))

@@ -95,6 +95,13 @@ def test_an_agent_runs_code_keeps_state_and_gets_pictures_and_files(spec: AgentT
     assert command.content == "42"
 
 
+def test_a_command_that_fails_is_told_as_failed(spec: AgentToolsToolSpec) -> None:
+    assert spec.run_command("echo out; exit 3") == "out\n\n[exit code 3]"
+    short = AgentToolsToolSpec(AsyncSandbox(limits={"command_timeout": 1}))
+    assert short.run_command("echo out; sleep 60").startswith("out\n\n[ended after 1 s, its time limit]")
+    short.sandbox.sync.close()
+
+
 def test_code_act_runs_in_the_sandbox(spec: AgentToolsToolSpec) -> None:
     steps = ["<execute>\nx = 6 * 7\n</execute>", "<execute>\nprint(x)\n</execute>", "done"]
     first, second = asyncio.run(results(CodeActAgent(code_execute_fn=spec.code_execute_fn, llm=Scripted(steps=steps))))

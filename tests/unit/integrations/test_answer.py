@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agent_tools.integrations.common import MAX_FILES, answer, text_of
+from agent_tools.integrations.common import MAX_FILES, answer, ending_of, text_of
+from agent_tools.results.commands import CommandResult
 from agent_tools.results.execution import Changes, Execution, FileChange, Result, Stream
 from agent_tools.results.outputs import Display, Picture, Text
 
@@ -19,6 +20,12 @@ def test_text_and_pictures_come_in_order() -> None:
 
 def test_a_model_that_cannot_see_is_told_of_a_figure() -> None:
     assert text_of(DRAWN).endswith("[a figure]")
+
+
+def test_the_reason_of_a_command_that_was_ended_is_told_once() -> None:
+    assert ending_of(CommandResult(137, b"out", b"err", reason="it filled work_dir")) == "\n[it filled work_dir]"
+    assert ending_of(CommandResult(126, b"", b"bash: no such folder\n", reason="bash: no such folder")) == ""
+    assert ending_of(CommandResult(1)) == ""
 
 
 def test_files_that_the_code_wrote_are_named_on_one_line() -> None:
