@@ -34,7 +34,7 @@ from agent_tools.containers.records import NAMED
 from agent_tools.containers.rows import Rows
 from agent_tools.containers.sandbox_queue import Ticket
 from agent_tools.containers.spec import ContainerSpec
-from agent_tools.errors import AgentToolsError
+from agent_tools.errors import AgentToolsError, InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.results.commands import CommandResult
 from agent_tools.results.execution import Error, Execution
@@ -179,8 +179,9 @@ async def _run_jupyter(
         _put(sandbox, folder, files or {})
         if folder:
             sandbox = sandbox.fresh_kernel()
-            sandbox.run_code(f"import os; os.chdir({folder!r})")
         try:
+            if folder:
+                sandbox.run_code(f"import os; os.chdir({folder!r})")
             shown, driver = _cells(stop.of(sandbox), cells, cell_timeout, total_timeout, stop.event)
             told = {"driver": driver, "cells": shown, "files": _got(sandbox, folder, fetch_files)}
         finally:
@@ -232,7 +233,10 @@ def _cells(
         if left <= 0 or cancelled.is_set():
             status = "TimeLimitExceeded"
             break
-        done = sandbox.run_code(code, timeout=min(left, each_seconds or left), cancelled=cancelled)
+        try:
+            done = sandbox.run_code(code, timeout=min(left, each_seconds or left), cancelled=cancelled)
+        except InvalidParams as exc:
+            done = Execution((Error("InvalidParams", exc.message, ""),))
         shown.append(cell_of(done))
         if any(isinstance(output, TimedOut) for output in done.outputs):
             status = "TimeLimitExceeded"

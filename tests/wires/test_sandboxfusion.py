@@ -77,6 +77,13 @@ def test_cells_share_variables_within_a_request_alone(served: Served, prefix: st
     assert (late["driver"]["status"], len(late["cells"])) == ("TimeLimitExceeded", 2)
 
 
+def test_a_cell_that_no_kernel_takes_fails_alone(served: Served) -> None:
+    told = post(served, "/run_jupyter", cells=["print(1)", "'\0'", "print(2)"])
+    assert told["status"] == "Failed"
+    assert [each["stdout"] for each in told["cells"]] == ["1\n", "", "2\n"]
+    assert [error["ename"] for each in told["cells"] for error in each["error"]] == ["InvalidParams"]
+
+
 def test_requests_that_cannot_be_met_say_why(served: Served) -> None:
     assert "cpp" in run(served, "int main(){}", language="cpp")["message"]
     assert "base64" in run(served, "1", files={"a": "!"})["message"]

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from agent_tools.containers.records import WireValue
 from agent_tools.wires.terminal import MOUNT
 from agent_tools.wires.terminal.policies import POLICIES
 from agent_tools.wires.terminal.state import ROUTES as OPERATIONS
@@ -150,6 +151,13 @@ def test_texts_are_replaced_within_their_lines(served: Served) -> None:
     assert replaced(target="a", replacement="b", start_line=2, end_line=2) == 200
     assert replaced(target="=", replacement=":=", allow_multiple=True) == 200
     assert client.get("/files/read", params={"path": "x.py"}).json()["content"] == "a := 1\nb := 2\n"
+
+
+def test_a_replacement_with_half_a_character_is_written(served: Served) -> None:
+    client = served.client()
+    client.post("/files/write", json={"path": "x.py", "content": "a"})
+    body = json.dumps({"path": "x.py", "replacements": [{"target": "a", "replacement": "\ud800"}]})
+    assert client.post("/files/replace", content=body).json()["size"] == 3
 
 
 def test_files_are_searched_in_the_sandbox(served: Served) -> None:
@@ -339,7 +347,9 @@ def test_policies_are_for_the_holder_of_the_key_alone(served: Served) -> None:
     admin = served.client("", "")
     for method, path in ADMIN:
         assert served.client(chat="").request(method, path, json={}).status_code == 403
-    assert admin.get("/api/v1/policies").status_code == 200
+    owner = served.gateway.services.keys.caller(dict(admin.headers)).owner
+    served.gateway.services.store.add(WireValue(id="e2b-i1", owner=owner, created_at=1.0, value="{}"))
+    assert admin.get("/api/v1/policies").json() == {"policies": 0}
     assert admin.get("/api/v1/policies/team").status_code == 404
     usual = {"cpu_limit": "1", "memory_limit": "1Gi", "idle_timeout_minutes": 30}
     assert admin.put("/api/v1/policies/team", json=usual).status_code == 200

@@ -133,11 +133,12 @@ class _Call(WireRequest):
 
     def bring(self, sandbox: Sandbox, session: str, files: list[_File]) -> tuple[Snapshot, str]:
         """Copy files of other sessions into this one, then list it; return a note on files that are not there."""
-        missing = list[str]()
+        missing, known = list[str](), dict[str, dict[str, str]]()
         for each in files:
-            try:
-                container, name, _ = self.file(each.session, each.id)
-            except HTTPException:
+            if each.session not in known:
+                known[each.session] = {_digest(each.session, name): name for name in self.listed(each.session)}
+            name, container = known[each.session].get(each.id), self.find(each.session)
+            if name is None or container is None:
                 missing.append(f"[{each.name or each.id!r} is not there: it was deleted, or has expired]\n")
                 continue
             if each.session == session:

@@ -147,7 +147,7 @@ async def replace_file_content(
         text = (await _data(call, path)).decode()
     except UnicodeDecodeError:
         raise HTTPException(415, "The file is no text.") from None
-    data = (await aside(replaced_all, text, replacements)).encode()
+    data = await aside(lambda: replaced_all(text, replacements).encode("utf-8", "surrogatepass"))
     await call.write(path, data)
     return {"path": path, "size": len(data)}
 

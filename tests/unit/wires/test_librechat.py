@@ -7,11 +7,11 @@ import errno
 import json
 import subprocess
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from agent_tools.results.commands import CommandOutput, CommandResult, Cursor
 from agent_tools.results.execution import Execution, Picture, Stream
-from agent_tools.wires.librechat import _printed
+from agent_tools.wires.librechat import _Call, _digest, _File, _printed
 from agent_tools.wires.librechat.state import MAX_CALLS, SOURCE, ScriptLines, StartedScript
 from agent_tools.wires.open_resources import OpenResource, program
 
@@ -103,3 +103,19 @@ def test_a_figure_that_cannot_be_saved_costs_nothing_else() -> None:
     sandbox: Any = SimpleNamespace(write_file=write_file)
     done = Execution((Stream("stdout", "a\n"),), saved=(Picture("image/png", b""),))
     assert _printed(sandbox, done, "") == ("a\n", "[a figure could not be saved: No space left on device]\n")
+
+
+def test_many_files_of_a_session_cost_one_look_at_it() -> None:
+    looks: list[str] = []
+    session, names = "s" * 21, [f"{number}.txt" for number in range(50)]
+
+    def listed(container: str) -> Any:
+        looks.append(container)
+        return dict.fromkeys(names), True
+
+    containers = SimpleNamespace(find_named=lambda *_: SimpleNamespace(id="c"))
+    wire = SimpleNamespace(containers=containers, contents=SimpleNamespace(listed=listed))
+    request: Any = SimpleNamespace(scope={"owner": "me"}, app=SimpleNamespace(state=SimpleNamespace(wire=wire)))
+    files = [_File(id=_digest(session, name), session_id=session) for name in names]
+    _, missing = _Call(request).bring(cast("Any", None), session, [*files, _File(id="gone", session_id=session)])
+    assert (missing.count("is not there"), len(looks)) == (1, 2)
