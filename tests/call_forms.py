@@ -1,8 +1,30 @@
-"""One call, in every form in which models write calls."""
+"""One call, in every form in which models write calls; and code that has what forms have."""
 
 from __future__ import annotations
 
 import json
+
+TRICKY_CODES = (
+    "df = df[~mask]",
+    "df[[col]]",
+    "x = a[[0]]",
+    "df = df[~df[col]]",
+    "v = d[KEY]\nprint(v)",
+    "print(1)\nv = d[KEY]",
+    "d[KEY] = 5\nprint(d)",
+    "d[KEY]",
+    "x",
+    "x in {1, 2}",
+    "if a <b> c:\n    print(1)",
+    "y = a<b>c\nprint(1)",
+    'payload = {"code": "print(2)"}',
+    'config\n{"code": "print(2)"}',
+    'print {"code": "print(2)"}',
+    "print('it\\'s')  # it's",
+    'html = """\n<div>\nhi</div>\n"""\nprint(html)',
+    "print('\\033[31mred')",
+)
+"""Code with brackets, words and tags as tokens of templates have them."""
 
 
 def written_calls(name: str, code: str) -> dict[str, str]:
@@ -52,4 +74,21 @@ def written_calls(name: str, code: str) -> dict[str, str]:
         f"{arguments}\n    }}\n]\n```",
         "Python": f"[{name}(code={code!r})]",
         "a fence": f'```json\n{{"name": "{name}", "arguments": {arguments}}}\n```',
+    }
+
+
+def bare_calls(name: str, code: str) -> dict[str, str]:
+    """Forms in which the code stands as it is, between tokens alone."""
+    return {
+        "the token of code": f"<|{name}_tag|>{code}<|eom_id|>",
+        "the token of code, no end": f"<|{name}_tag|>{code}",
+        "a tag of the name": f"<{name}>\n{code}\n</{name}>",
+        "sections": f"<|channel|>commentary to={name} code<|message|>{code}<|call|>",
+        "sections, constrained": f"<|channel|>commentary to={name} <|constrain|>code<|message|>{code}<|call|>",
+        "a fence": f"<tool_call>{name}\n```python\n{code}\n```\n</tool_call>",
+        "a prompt": f">>>{name}\n{code}",
+        "CDATA": f'<invoke name="{name}"><parameter name="code"><![CDATA[{code}]]></parameter></invoke>',
+        "CDATA without an end": f'<invoke name="{name}">\n<parameter name="code"><![CDATA[\n{code}\n</parameter>\n'
+        "</invoke>",
+        "a namespace in symbols": f']<]x[>[<invoke name="{name}">\n]<]x[>[<code>{code}]<]x[>[</code>\n]<]x[>[</invoke>',
     }

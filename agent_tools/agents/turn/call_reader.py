@@ -18,6 +18,7 @@ The reader goes from left to right and never back; it does not search twice for 
 from __future__ import annotations
 
 import json
+import keyword
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -29,7 +30,7 @@ from agent_tools.agents.turn.loose_json import LooseReader, json_of
 from agent_tools.messages import FunctionCall
 from agent_tools.models.base import Json
 from agent_tools.models.dialect.framing import (
-    ODD,
+    NAMESPACE,
     TAG,
     TOKEN,
     is_closing,
@@ -39,6 +40,7 @@ from agent_tools.models.dialect.framing import (
     token_before,
 )
 from agent_tools.models.reply_limits import MAX_CALLS
+from agent_tools.python_scanner import CELL_MAGIC, parts
 
 MAX_NAME_CHARS = 200
 MAX_WORDS = 3  # words of a frame before a name
@@ -95,7 +97,7 @@ class ReadCalls:
     is_repaired: bool = False
 
 
-SEPARATORS = re.compile(r"[\s;,)}\]]+")
+SEPARATORS = re.compile(rf"[\s;,)}}]+|(?!{NAMESPACE})\]")
 LABEL = re.compile(r"[*\s]{0,9}(?:(?:tool|function)[ _])?calls?[:*\s]{0,9}(?=```|[{<])", re.IGNORECASE)
 """What a server leaves of a token before calls, or a model writes for one."""
 FENCE_LINE = re.compile(r"(?<![^\n])[ \t]*```[a-z_]*[ \t]*(?:\r?\n|\Z)|```[ \t]*(?=[\n<]|\Z)")
@@ -103,19 +105,23 @@ _PASSED = (FENCE_LINE, SEPARATORS, LABEL)
 WORD = re.compile(r"\w[\w./:=-]{0,199}")
 PYTHON_LIST = re.compile(r"\[\s{0,9}(?:[A-Za-z]{1,20} [a-z]{1,20}:\s?)?(?=[^\W\d][\w.]{0,199}\()")
 _ATTRIBUTE = re.compile(r"""(?:\b(?:name|function|tool)\s{0,3}[=:]\s{0,3}|[^\s="']=)["'“]?([\w.:/-]{1,200})["'”]?""")
-_ATTRIBUTES = re.compile(r"""\s([\w-]{1,200})=["']([^"']*)["']""")
-_STRING_FLAG = re.compile(r"""\bstring=["'](true|false)["']""")
-_WORDS_BETWEEN = re.compile(
-    rf"[\w./:=-]{{1,60}}(?:[ \t][\w./:=-]{{1,60}}){{0,2}}\s*(?=\{{|```|(?!</)(?:{TOKEN.pattern}))"
+_ATTRIBUTES = re.compile(  # quotes within a value do not end it
+    r"""\s([\w-]{1,200})=(["'])(.*?)\2(?=\s+[\w-]{1,200}=["']|\s*/?[|｜]{0,2}>)"""
 )
+_CUT_ATTRIBUTE = re.compile(r"""\s([\w-]{1,200})=["']""")
+_STRING_FLAG = re.compile(r"""\bstring=["'](true|false)["']""")
+_WORDS = r"[\w./:-]{1,60}(?:[ \t][\w./:-]{1,60}){0,2}"
+_WORDS_BEFORE_JSON = re.compile(rf"{_WORDS}[ \t]*(?=\{{|\[[A-Z_]{{2,30}}\][ \t]*\{{)")
+_KEYWORD = re.compile(rf"\b(?:{'|'.join(keyword.kwlist)}|print)\b")  # which may stand before `{` in code
+_WORDS_BEFORE_TOKEN = re.compile(rf"{_WORDS}\s*(?=```|(<[|｜][^<>\s]{{1,60}}>)\s*(?:\1\s*)*[^\s<])")
 _FENCE_END = "\n```"
 _RESULT = re.compile(r"response|result|output|observation", re.IGNORECASE)
 _NEXT_TURN = re.compile(r"<\|\w{0,9}start\w{0,9}\|>(?!assistant)")
 _KEY_TAG = re.compile(r"key|name", re.IGNORECASE)
 _NAME_END = re.compile(r"key|name|</(?:tool|function)>", re.IGNORECASE)
 _KEY = re.compile(r"\s*([\w.-]{1,200})\s*(?=<)")
-_UNCLOSED_END = re.compile(rf"\s*(?=(?:{ODD})?</(?!\w*param)|(?:{ODD})?<[|｜])", re.IGNORECASE)
-_ODD_END = re.compile(rf"(?:{ODD})\Z")
+_UNCLOSED_END = re.compile(rf"\s*(?=(?:{NAMESPACE})?</(?!\w*param)|(?:{NAMESPACE})?<[|｜])", re.IGNORECASE)
+_NAMESPACE_END = re.compile(rf"{NAMESPACE}\Z")
 _CODE_END = re.compile(r"\s*(?:<[|｜][^<>\s]{1,60}>|<[^<>\s]{1,60}[|｜]>|</s>|\Z)")
 _NAMED = re.compile(r"name|tool|function|action|recipient|type", re.IGNORECASE)
 _GIVEN = re.compile(r"(?:arg(?:ument)?s?|kwargs|param(?:eter)?s?|inputs?|payload)$", re.IGNORECASE)
@@ -133,9 +139,10 @@ def token_name(token: str, declared: Mapping[str, object]) -> str:
     """Return the declared function that a token names; '' for none."""
     if is_closing(token) or not token.startswith("<"):
         return ""
-    if (found := _ATTRIBUTE.search(token)) and (name := known_name(found[1], declared)):
-        return name
     plain = name_of(token)
+    is_plain = plain in declared and not token.startswith(f"<{plain}=")
+    if not is_plain and (found := _ATTRIBUTE.search(token)) and (name := known_name(found[1], declared)):
+        return name
     return plain if plain in declared else tagged_interpreter(token, declared)
 
 
@@ -253,13 +260,16 @@ class _Reader:
     def _arguments(self, name: str, token: str) -> str:
         types, has_frame, start = types_of(self.schemas.get(name)), bool(token), self.place
         last = "<|"  # the token before bare code
-        if attributes := {key: value for key, value in _ATTRIBUTES.findall(token) if key in types}:
+        has_words = False  # right before this place
+        if attributes := self._attributes(token, types):
             return json_of(attributes)
         while True:
             behind = self._space(self.place)
             first, found = self.text[behind : behind + 1], TOKEN.match(self.text, behind)
             if first == "{" and (value := self._object(name, behind)) is not None:
                 return value
+            if first == "{" and has_words:
+                raise ValueError("words before what is not arguments")
             if first == "(" and behind == self.place and not token:
                 return self._python(name)
             if found and not found[0].startswith("</") and self._key_of(found[0], types):
@@ -270,22 +280,29 @@ class _Reader:
             if passed := found or FENCE_LINE.match(self.text, behind):
                 self.place, has_frame = passed.end(), has_frame or found is not None
                 last = "```" if not found else last if is_closing(found[0]) else found[0]
-                has_frame = has_frame or self.is_framed
-            elif not self._passes_word(behind, has_frame=has_frame):
+                has_frame, has_words = has_frame or self.is_framed, False
+            elif self._passes_words(behind, is_head=not token and last != "```"):
+                has_words = True
+            else:
                 last = last if self.place > start and (last == "```" or not token) else token
                 return self._code(name, last, behind if has_frame else -1)
+
+    def _attributes(self, token: str, types: Types) -> dict[str, Any]:
+        if any(key in types for key in _CUT_ATTRIBUTE.findall(_ATTRIBUTES.sub("", token))):
+            raise ValueError("an attribute without an end")
+        return {key: _value(text, types[key]) for key, _, text in _ATTRIBUTES.findall(token) if key in types}
 
     def _ends(self, token: str, head: str) -> bool:
         """Return whether a token ends the call; one of a key or a name between tags does not."""
         return is_closing(token) and bool(head or not _NAME_END.search(token))
 
-    def _passes_word(self, place: int, *, has_frame: bool) -> bool:
-        """Pass a word between name and arguments, such as `json` or an id, if a token or the arguments follow it."""
-        words = _WORDS_BETWEEN.match(self.text, place)
-        if words is None or not (has_frame or self.text[place - 1 : place].isspace() or place == self.place):
-            return False
-        self.place = words.end()
-        return True
+    def _passes_words(self, place: int, *, is_head: bool) -> bool:
+        """Pass words between name and arguments, such as `json` or an id; in a head, a token may follow them."""
+        words = _WORDS_BEFORE_JSON.match(self.text, place)
+        words = None if words and _KEYWORD.search(words[0]) else words
+        words = words or (_WORDS_BEFORE_TOKEN.match(self.text, place) if is_head else None)
+        self.place = words.end() if words else self.place
+        return words is not None
 
     def _object(self, name: str, place: int) -> str | None:
         """Return the JSON object at a place, or in the call that it is; None for text that may be code."""
@@ -333,10 +350,9 @@ class _Reader:
             if "=" in token and not self.text[end:].strip():
                 raise ValueError("code without an end")
         code = self.text[self.place if closing else place : end].strip("\n")
-        has_frame = _LINE_TOKEN.search(code) or token_before(code, len(code.rstrip()))  # which no code has
         last = code.rstrip().rpartition("\n")[2]
         is_prose = looks_like_prose(code) or (last[-1:] in ".!?" and looks_like_prose(last))
-        if not code.strip() or is_prose or has_frame:
+        if not code.strip() or is_prose or _has_frame(code):
             raise ValueError("prose")
         if code.lstrip()[:1] in ("{", "[") and not self.text[end:].strip():
             raise ValueError("arguments that were cut")
@@ -368,6 +384,8 @@ class _Reader:
             flag = _STRING_FLAG.search(token)
             if key == token:
                 key, token = self._written_key()
+            if key in found:
+                raise ValueError("a key that comes twice")
             kinds = {"true": frozenset(("string",)), "false": _JSON_TYPES}.get(flag[1]) if flag else types.get(key)
             found[key] = _value(self._text_of(token), kinds or frozenset())
             self.place = self._space(self.place)
@@ -407,8 +425,9 @@ class _Reader:
             self.is_repaired = True
         else:
             raise ValueError("a parameter without an end")
-        text = _ODD_END.sub("", self.text[start:end])
-        return text.strip()[9:-3] if text.lstrip().startswith("<![CDATA[") else text
+        text = _NAMESPACE_END.sub("", self.text[start:end])
+        inside = text.strip().removeprefix("<![CDATA[")
+        return text if inside == text.strip() else inside.removesuffix("]]>")
 
     # Calls in JSON.
 
@@ -463,6 +482,19 @@ class _Reader:
         if len(given) != 1 or not (given[0] is None or isinstance(given[0], (dict, str))):
             raise ValueError("not a call")
         return given[0] if isinstance(given[0], str) else json_of(given[0] or {})
+
+
+def _has_frame(code: str) -> bool:
+    """Return whether a tag begins a line outside of strings, or ends the text: code has none there."""
+    if CELL_MAGIC.match(code):  # `%%html`
+        return False
+    place, outside = 0, []
+    for part in filter(lambda part: part.kind == "string", parts(code)):
+        outside.append(code[place : part.start])
+        place = part.end
+    outside.append(code[place:])
+    text = '"'.join(outside).rstrip()
+    return bool(_LINE_TOKEN.search(text)) or token_before(text, len(text))[:1] == "<"
 
 
 def _value(text: str, types: frozenset[str]) -> Any:

@@ -17,16 +17,17 @@ from agent_tools.json_reader import kept_backslashes
 from agent_tools.models.dialect.framing import TOKEN
 
 MAX_DEPTH = 60
-_DECODER = json.JSONDecoder(strict=False)
 _SPACE = re.compile(r"(?:[\s,]|/\*.*?\*/)*", re.DOTALL)
 _KEY = re.compile(r"(?:--)?([^\W\d][\w.-]{0,199})\s*(=>|[:=]|(?<=\w) )\s*")
 _SET = re.compile(r"\s*(?:=>|[:=])\s*")
 _QUOTE = re.compile(r"'''|\"\"\"|'|\"|“|<\|\"\|>|<escape>")
+_NEXT_QUOTE = re.compile(r"\s*('''|\"\"\"|'|\")")
+_BEHIND_STRING = re.compile(r"\s*(?:[,:=}\])</]|\Z)")
 _WORD = re.compile(r"[-+]?[\w.]+(?:[eE][-+]?\d+)?")
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
 _PYTHON_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U(000[0-9a-fA-F]{5})|(.))", re.DOTALL)
-_PYTHON_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": "", "0": "\0"}
+_PYTHON_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": ""}
 
 
 def json_of(value: Any) -> str:
@@ -37,6 +38,16 @@ def json_of(value: Any) -> str:
     except UnicodeEncodeError:
         return json.dumps(value)
     return text
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key that comes twice")
+    return found
+
+
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_object)
 
 
 class LooseReader:
@@ -72,7 +83,11 @@ class LooseReader:
                 return self._doubled(depth)
             return self._container(first, depth, in_python=in_python or first == "(")
         if quote := _QUOTE.match(self.text, self.place):
-            return self._string(quote[0], in_python=in_python)
+            strings = [self._string(quote[0], in_python=in_python)]
+            while in_python and (quote := _NEXT_QUOTE.match(self.text, self.place)):  # Python joins them
+                self.place = quote.start(1)
+                strings.append(self._string(quote[1], in_python=True))
+            return "".join(strings)
         word = _WORD.match(self.text, self.place)
         if word is None:
             raise ValueError("not a value")
@@ -137,6 +152,8 @@ class LooseReader:
             if end < 0:
                 raise ValueError("a text without an end")
             self.place = end + len(quote)
+            if not _BEHIND_STRING.match(self.text, self.place):
+                raise ValueError("text next to another")
             return self.text[start:end]
         if quote == '"' and not in_python:
             try:

@@ -1,6 +1,7 @@
 """Calls as text whose frames are damaged: a token is dropped, doubled or renamed, and the text comes in pieces.
 
-The input: the number of a form, the size of the pieces, whether prose follows, and pairs of a mutation and a token.
+The input: the number of a form, the size of the pieces, a number that says what the code is and whether prose follows,
+and pairs of a mutation and a token.
 What is read is the call that was written, whole; a text with words beside it is never read as a call.
 """
 
@@ -11,11 +12,12 @@ import json
 from agent_tools.agents.turn.call_gate import MAX_UNDECIDED, CallGate
 from agent_tools.agents.turn.call_reader import calls_in
 from agent_tools.models.dialect.framing import TOKEN, is_closing
-from tests.call_forms import written_calls
+from tests.call_forms import TRICKY_CODES, bare_calls, written_calls
 from tests.fuzz.oracle import Parts, Target
 
-CODE = "print('<b>', 6 * 7)\nx = [1]\nx"
-FORMS = [*written_calls("python", CODE).values()]
+CODES = ("print('<b>', 6 * 7)\nx = [1]\nx", *TRICKY_CODES)
+FORMS = [list(written_calls("python", code).values()) for code in CODES]
+BARE = [list(bare_calls("python", code).values()) for code in CODES]
 DECLARED = {"python": True, "f": False}
 SCHEMAS = {"python": {"properties": {"code": {"type": "string"}}}}
 
@@ -23,9 +25,13 @@ SCHEMAS = {"python": {"properties": {"code": {"type": "string"}}}}
 def run(parts: Parts) -> None:
     """Read the mutated form as a round does."""
     data = b"".join(parts).ljust(4, b"\0")
-    form = FORMS[data[0] % len(FORMS)]
-    text, is_whole = mutated(form, data[3:67])
-    is_prose = data[2] % 3 == 0
+    number = data[2] // 3 % len(CODES)
+    code, forms, bare = CODES[number], FORMS[number], BARE[number]
+    if (chosen := data[0] % (len(forms) + len(bare))) < len(forms):
+        text, is_whole = mutated(forms[chosen], code, data[3:67])
+        is_prose = data[2] % 3 == 0
+    else:  # what stands beside bare code, or is missing, changes it
+        text, is_whole, is_prose = bare[chosen - len(forms)], True, False
     text += " is how a call is written." if is_prose else ""
     size = data[1] or len(text)
     gate = CallGate(DECLARED)
@@ -34,7 +40,7 @@ def run(parts: Parts) -> None:
     found = calls_in(gate.rest(), DECLARED, SCHEMAS)
     assert not (is_prose and found), "prose was read as a call"
     for call in found:
-        assert code_of(call.arguments) in (CODE, None), "the call was changed"
+        assert code_of(call.arguments) in (code, None), "the call was changed"
     waits = len(text) <= MAX_UNDECIDED  # a longer row of tokens alone is let through
     assert found or is_prose or not is_whole or not waits, "a call with name and arguments is lost"
 
@@ -46,11 +52,11 @@ def code_of(arguments: str) -> str | None:
     return code.strip("\n") if isinstance(code, str) else None
 
 
-def mutated(form: str, mutations: bytes) -> tuple[str, bool]:
+def mutated(form: str, code: str, mutations: bytes) -> tuple[str, bool]:
     """The form with its mutations, and whether name and arguments are still told apart from each other."""
     is_whole = True
     for kind, place in zip(mutations[::2], mutations[1::2]):
-        tokens = [each for each in TOKEN.finditer(form) if "<b>" not in each[0]]
+        tokens = [each for each in TOKEN.finditer(form) if each[0] not in code]
         if not tokens or kind % 4 == 0:
             continue
         token = tokens[place % len(tokens)]

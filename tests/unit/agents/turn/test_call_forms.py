@@ -167,6 +167,10 @@ def test_quoted_and_cut_calls_and_calls_of_other_functions_are_text(form: str) -
             r"""[python(), python(a=[1], b=True, c='\u00e9\x41\n\d', d='''x'y''')]""",
             ["{}", r"""{"a": [1], "b": true, "c": "éA\n\\d", "d": "x'y"}"""],
         ),
+        (
+            r"""[python(a=["a" 'b', "c"], b='x' "y", c='\033[0m\0')]""",
+            [r"""{"a": ["ab", "c"], "b": "xy", "c": "\\033[0m\\0"}"""],
+        ),
         ("[python(1)]", []),
         ("[python(a=b)]", []),
         ("[python(a=1) and python()]", []),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from agent_tools.agents.steps import Step
+from agent_tools.agents.turn.call_reader import calls_in
 from agent_tools.agents.turn.round import REPAIRED, Round
 from agent_tools.models.base import CallComplete, CallStarted, Delta, Finish, ReasoningDelta, TextDelta
 from agent_tools.models.chunks import ChunkReader
+from tests.call_forms import TRICKY_CODES, bare_calls, written_calls
 from tests.prose_with_calls import FUNCTION, PROSE, TAGGED
 
 SCHEMAS = {"python": {"type": "object", "properties": {"code": {"type": "string"}}}}
@@ -123,6 +127,51 @@ def test_a_call_in_any_frame_is_read(text: str) -> None:
         (call,) = answer.calls
         code = json.loads(call.arguments)["code"] if call.arguments.startswith("{") else call.arguments
         assert (call.name, code.strip(), str(answer.text)) == ("python", BARE, "")
+
+
+@pytest.mark.parametrize("code", TRICKY_CODES)
+def test_code_that_looks_like_tokens_runs_as_it_was_written_or_not_at_all(code: str) -> None:
+    for form, text in {**written_calls("python", code), **bare_calls("python", code)}.items():
+        for size in SIZES:
+            answer = read(said(text, size))
+            assert ([code_of(call.arguments) for call in answer.calls], str(answer.text)) == ([code], ""), form
+
+
+def code_of(arguments: str) -> str:
+    with suppress(ValueError, KeyError, TypeError):
+        arguments = json.loads(arguments)["code"]
+    return arguments.strip("\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=python><parameter=code>a = 1</parameter><parameter=code>print(a)</parameter></function>",
+        '<tool_call>{"name": "python", "arguments": {"code": "a = 1", "code": "print(a)"}}</tool_call>',
+        '<python code="print(3 > 2)"></python>',
+        "<|python_tag|>json {1, 2}<|eom_id|>",
+    ],
+)
+def test_a_call_whose_code_is_not_certain_is_text(text: str) -> None:
+    for size in SIZES:
+        answer = read(said(text, size))
+        assert (answer.calls, str(answer.text)) == ([], text.removesuffix("<|eom_id|>"))
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("<python code=\"total = 5; print('x')\"/>", {"code": "total = 5; print('x')"}),
+        ('<python code="print(t)  # it\'s" n="3"/>', {"code": "print(t)  # it's", "n": 3}),
+        ("<call name=\"python\" n='3' code='say(\"hi\")'></call>", {"n": 3, "code": 'say("hi")'}),
+        ('<python code="x = "a" + "b""/>', {"code": 'x = "a" + "b"'}),
+        ('<python code="search"/>', {"code": "search"}),
+    ],
+)
+def test_attributes_are_read_whole_and_by_their_types(text: str, arguments: dict[str, Any]) -> None:
+    schema = {"properties": {"code": {"type": "string"}, "n": {"type": "integer"}}}
+    (call,) = calls_in(text, {"python": True, "search": False}, {"python": schema})
+    assert (call.name, json.loads(call.arguments)) == ("python", arguments)
 
 
 def test_a_call_that_was_repaired_says_so() -> None:
