@@ -48,7 +48,7 @@ _ROLE = re.compile(r"<\|[^<>|]{1,30}\|>(?:(<\|[^<>|]{1,30}\|>)|(?:<(?:\|[^<>|]{0
 
 _EMPTY = re.compile(r"<([^<>/\n]{0,99}(?:tool|call)[^<>\n]{0,99})>\s*(?:(</\1>)|(?:<(?:/[^<>\n]*)?)?\Z)")
 """A call without anything in it, as far as it has come."""
-_THOUGHT = re.compile(r"think|thought|reason|inner", re.IGNORECASE)
+_THOUGHT = re.compile(r"think|thought|reasoning|inner_", re.IGNORECASE)
 _ANSWER = re.compile(r"answer|response|final|solution|(?<=_)text$", re.IGNORECASE)
 _BARE_SECTION = "analysis"
 _BARE_END = re.compile(r"assistant(?:final|(?=commentary))")
@@ -135,8 +135,12 @@ class ThinkingSplitter:
                 self._start()
 
     def unended(self) -> Iterator[Said]:
-        """Yield once more, as the answer, what was read as reasoning that an opening in the prompt began."""
-        if self._mode == "opened" and self._state == "inside" and not self._has_closed and self._thought:
+        """Yield once more, as the answer, what was read as reasoning that no token began and none ended."""
+        if self._state != "inside" or self._has_closed or not self._thought:
+            return
+        if self._closing is _BARE_END:
+            yield TextDelta("".join((_BARE_SECTION, *self._thought)))
+        elif self._mode == "opened":
             self.learned = "tagged"
             yield TextDelta("".join(self._thought))
 
@@ -258,7 +262,8 @@ class ThinkingSplitter:
                 end -= 1
             token = token_before(text, end)
             before = text[: end - len(token)][-1:] or (self._marks or [self._before])[-1][-1:]
-            if not token or not (self._is_mark(token) or (before == "\n" and _THOUGHT.search(token))):
+            is_said = token[:1] == "[" and (before.isalnum() or before in tuple(" _)]"))  # `x[END]`, `see [EOS]`
+            if not token or is_said or not (self._is_mark(token) or (before == "\n" and _THOUGHT.search(token))):
                 return (0 if self._marks and not end else start), partial
             start = end = end - len(token)
 

@@ -385,6 +385,13 @@ HARMONY_CALL = "<|start|>assistant<|channel|>commentary to=functions.f <|constra
         ("a <|im_end|>\n<|im", "tagged", "", "a <|im_end|>\n<|im"),
         ("a<|im_end|>", "text", "", "a<|im_end|>"),
         (" " * 300 + "<think>", "tagged", "", " " * 300 + "<think>"),
+        ("Use df[~mask]", "tagged", "", "Use df[~mask]"),
+        ("x = df[[col]]\n\n", "tagged", "", "x = df[[col]]\n\n"),
+        ("x = d[END]", "tagged", "", "x = d[END]"),
+        ("See [EOS]", "tagged", "", "See [EOS]"),
+        ("[REASON] It is late.", "tagged", "", "[REASON] It is late."),
+        ("<innerHTML> is text.", "tagged", "", "<innerHTML> is text."),
+        ("<reason>a</reason><score>4</score>", "tagged", "", "<reason>a</reason><score>4</score>"),
     ],
 )
 def test_thinking_is_told_from_the_answer(text: str, mode: Any, thought: str, said: str) -> None:
