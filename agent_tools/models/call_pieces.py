@@ -124,14 +124,16 @@ class _PartialCall:
             untold += behind
         return untold
 
-    def is_over_before(self, name: str, id_: str, *, has_arguments: bool) -> bool:
-        """Return whether a piece at the same index, with this name and id, belongs to another call."""
+    def is_over_before(self, name: str, id_: str, text: str) -> bool:
+        """Return whether a piece at the same index, with this name, id and text, belongs to another call."""
         if not name or not (self.name or self.is_begun):
             return False
         if id_ and self.id and self.id != id_:
             return self.end.is_whole or self.end.is_text or name != self.name
-        is_other = not id_ or (id_ == self.id and self.is_begun)
-        return is_other and self.end.is_whole and (has_arguments or name != self.name)
+        if not self.end.is_whole or (id_ and (id_ != self.id or not self.is_begun)):
+            return False
+        is_repeated = bool(id_) and len(text) >= self.size and text.strip() == "".join(self.arguments).strip()
+        return name != self.name or (bool(text) and not is_repeated)
 
 
 def _unknown(fields: object, known: frozenset[str]) -> dict[str, Any]:
@@ -146,11 +148,20 @@ def _is_repetition(arguments: str, behind: str) -> bool:
     while behind.startswith(same, place):
         place = _space(behind, place + len(same))
     behind = behind[place:]
+    if behind.startswith("[") and not _is_json(same):  # `{1, 2}` and `[KEY]` are code
+        return False
     if behind.startswith("{"):
         with suppress(ValueError, RecursionError):
             value, end = _DECODER.raw_decode(behind)
             behind = behind[end:].lstrip() if value == _DECODER.decode(same) else behind
     return not behind[behind_tokens(behind, 0) :].strip("} \n")  # also of braces that are too many
+
+
+def _is_json(text: str) -> bool:
+    with suppress(ValueError, RecursionError):
+        _DECODER.decode(text)
+        return True
+    return False
 
 
 def _space(text: str, place: int) -> int:
@@ -183,7 +194,7 @@ class CallPieces:
         name, id_ = str(function.get("name") or ""), "" if piece.get("id") is None else str(piece["id"])
         arguments = next((function[key] for key in _GIVEN if function.get(key) is not None), None)
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
-        call = self._find(piece.get("index"), name, id_, has_arguments=bool(text))
+        call = self._find(piece.get("index"), name, id_, text)
         if not call.id and id_:
             call.id = id_
             self._by_id.setdefault(id_, call)
@@ -206,18 +217,18 @@ class CallPieces:
                 yield ArgumentsDelta(call.index, rest)
             yield CallComplete(call.index, call.id, call.name, "".join(call.arguments), self._more.of(call.index))
 
-    def _find(self, position: object, name: str, id_: str, *, has_arguments: bool) -> _PartialCall:
+    def _find(self, position: object, name: str, id_: str, text: str) -> _PartialCall:
         """Return the call that a piece belongs to; a new one if there is none."""
         call = self._by_position.get(position)
         current = self._current
         if position is None:
             call = self._by_id.get(id_, current) if id_ else current
-            is_head = name and not has_arguments and id_ not in self._by_id
+            is_head = name and not text and id_ not in self._by_id
             if call and ((name and call.is_begun and not id_) or (is_head and id_ and call.name)):
                 call = None
         elif call is None and not name and not id_ and current and not current.end.is_whole:
             call = self._by_position[position] = current  # some servers count each piece of a call as another one
-        if call is None or call.is_over_before(name, id_, has_arguments=has_arguments):
+        if call is None or call.is_over_before(name, id_, text):
             refuse_more_calls(len(self.calls))
             call = self._by_position[position] = _PartialCall(len(self.calls), position)
             self.calls.append(call)

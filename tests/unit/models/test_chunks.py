@@ -233,6 +233,15 @@ TWO = [("f", '{"a":1}'), ("g", "{}")]
         pytest.param(
             [piece("f", '{"a":1}<|c', index=0, id="1"), piece(None, "all|>", index=0)], TWO[:1], id="a token behind"
         ),
+        pytest.param([piece("f", '{"a":1}[END]', index=0)], TWO[:1], id="capitals behind"),
+        pytest.param([piece("f", "{1, 2}\n[KEY]", index=0)], [("f", "{1, 2}\n[KEY]")], id="code behind a set"),
+        pytest.param([piece("f", "{1, 2}\n[[col]]", index=0)], [("f", "{1, 2}\n[[col]]")], id="a list behind a set"),
+        pytest.param([piece("f", '{"a":1}', index=0, id="1")] * 2, TWO[:1], id="the whole call again"),
+        pytest.param(
+            [piece("f", '{"a"', index=0, id="1"), piece(None, ":1}", index=0), piece("f", '{"a":1}', index=0, id="1")],
+            TWO[:1],
+            id="the whole call again at the end",
+        ),
         pytest.param(
             [piece("f", '{"a":1} {"b"', index=0), piece(None, ":2}", index=0)],
             [("f", '{"a":1} {"b":2}')],
