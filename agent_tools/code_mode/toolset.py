@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeGuard, Union
 
@@ -63,7 +64,9 @@ class Toolset:
             found = ToolFunction(function, policy)
             self._put(found.name, found)
         elif _is_host_function(function):
-            function.policy = policy or function.policy
+            if policy:
+                function = copy.copy(function)  # another toolset may have it, too
+                function.policy = policy
             self._put(function.name, function)
         elif callable(function):
             typed = TypedFunction(function, name, policy)
@@ -99,15 +102,15 @@ class Toolset:
     def _is_async(self) -> bool:
         return self.style == "async"
 
-    def _stubs(self) -> list[Stub]:
-        stubs = (getattr(function, "stub", None) for function in self.functions.values())
+    def _stubs(self, *further: HostFunction) -> list[Stub]:
+        stubs = (getattr(function, "stub", None) for function in (*self.functions.values(), *further))
         return [stub for stub in stubs if stub]
 
     def _put(self, name: str, function: HostFunction) -> None:
         if name in self.functions:
             raise NotCrossing(f"Two host functions have the name {name!r}; rename one.")
+        merged_types(self._stubs(function))
         self.functions[name] = function
-        merged_types(self._stubs())
 
 
 def _is_tool(value: Any) -> TypeGuard[Tool]:
