@@ -55,7 +55,7 @@ def load(engine: DockerEngine, path: Path, progress: Progress = lambda _: None) 
         OSError: the file cannot be read.
     """
     progress(f"Loading {path}")
-    tags = []
+    tags: list[str] = []
     with path.open("rb") as file:
         names = names_in(file)
         if foreign := sorted(name for name in names if not name.startswith(f"{REPOSITORY}:")):
@@ -68,7 +68,7 @@ def load(engine: DockerEngine, path: Path, progress: Progress = lambda _: None) 
             for line in engine.load_image(file):
                 progress(line)
                 if line.startswith("Loaded image: "):
-                    tags.append(plain_name(line.removeprefix("Loaded image: ")))
+                    tags += map(plain_name, line.removeprefix("Loaded image: ").split(","))  # Podman names all at once
         finally:  # an engine may fail after it has taken some
             if hidden := sorted(set(tags) - names):
                 found = f"The engine has found {hidden[0]!r:.80} in {path}, which hides that name, and loaded it."

@@ -149,6 +149,20 @@ class Loading:
         self.loaded = [name for name in self.loaded if name.removeprefix("localhost/") != tag]
 
 
+class LoadingInPodman(Loading):
+    """Names all images of an archive in one line."""
+
+    def load_image(self, file: BinaryIO) -> Iterator[str]:
+        names = [line.removeprefix("Loaded image: ") for line in super().load_image(file)]
+        yield f"Loaded image: {','.join(f'localhost/{name}' for name in names)}"
+
+
+def test_several_images_that_are_named_in_one_line_are_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(archive(manifest("agent-tools:a", "agent-tools:b")).getvalue())
+    assert image_file.load(cast("Any", LoadingInPodman()), path) == ["agent-tools:a", "agent-tools:b"]
+
+
 def test_another_image_is_refused_before_the_engine_gets_it(tmp_path: Path) -> None:
     path, engine = tmp_path / "a.tar", Loading()
     path.write_bytes(archive(manifest("agent-tools:a", "postgres:16")).getvalue())
