@@ -67,9 +67,10 @@ def _own() -> Cluster:
 
 def _named(context: str, kubeconfig: str) -> Cluster:
     files = kubeconfig or DEFAULT_KUBECONFIG
-    for path in map(Path, files.split(os.pathsep)):
-        content = table(yaml.safe_load(path.expanduser().read_text()))
-        found = KubeConfig.from_dict(content, path.expanduser())
+    paths = [Path(each).expanduser() for each in files.split(os.pathsep) if each]
+    for path in [each for each in paths if each.exists()] or paths:  # kubectl ignores missing ones, too
+        content = table(yaml.safe_load(path.read_text()))
+        found = KubeConfig.from_dict(content, path)
         context = context or found.current_context or ""
         if context in found.contexts and (config := found.get(context)):
             user = config.user or User()

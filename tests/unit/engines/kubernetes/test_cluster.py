@@ -79,6 +79,10 @@ def test_a_context_may_be_in_another_file(file: Path) -> None:
     assert load_cluster("", f"{other}:{file}").config.namespace == "boxes"
 
 
+def test_missing_files_of_a_list_are_ignored(file: Path) -> None:
+    assert load_cluster("", f":{file.with_name('missing')}:{file}").server_name == "kubernetes"
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", "a: b", json.dumps({"contexts": []})])
 def test_a_file_that_is_none_is_told(file: Path, content: str) -> None:
     file.write_text(content)
