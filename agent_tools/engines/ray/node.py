@@ -19,7 +19,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import TimeoutError as StillWorks
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -199,9 +199,9 @@ class NodeServer:
             send_message(caller, {"id": container.id})
             assert container.stdio
             carrier = StreamCarrier(LinkStdio(caller, "the caller"), container.stdio, self._ended)
+            carrier.undo = undo.pop_all()  # before `close` may end it
             with self._lock:
                 self._carried.add(carrier)
-            carrier.undo = undo.pop_all()
         carrier.begin()
         return True
 
@@ -242,17 +242,13 @@ class NodeServer:
 def _awaited(caller: ssl.SSLSocket, work: Callable[[], Any], undo: Callable[[Any], object] = lambda _: None) -> Any:
     """Do work in a thread, and tell the caller now and then that it goes on; undo it if the caller is gone."""
     done = begin(work, "agent-tools-start")
-    while True:
-        try:
-            return done.result(BEAT_SECONDS)
-        except StillWorks:
-            if done.done():
-                raise
+    while not wait([done], BEAT_SECONDS).done:
         try:
             send_message(caller, None)
         except OSError:
             undo(done.result())
             raise
+    return done.result()
 
 
 class StreamCarrier:
