@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Literal, overload
@@ -106,8 +107,7 @@ class AgentToolsSandboxEnvironment(SandboxEnvironment):
         )
         try:
             done = await run(cmd)
-            words = cmd[1:] if cmd[:1] == ["env"] else cmd
-            if done.exit_code == NOT_EXECUTABLE and (interpreted := await self._interpreted(*words)):
+            if done.exit_code == NOT_EXECUTABLE and (interpreted := await self._interpreted(*_refused(cmd, done))):
                 done = await run(interpreted)
         except SandboxGone as exc:
             raise SandboxUnavailableError(str(exc)) from exc
@@ -138,6 +138,15 @@ class AgentToolsSandboxEnvironment(SandboxEnvironment):
         head = (await self.sandbox.read_file(script, max_bytes=MAX_SHEBANG)).split(b"\n")[0].decode("utf-8", "replace")
         interpreter = head[2:].split(maxsplit=1) if head.startswith("#!") else []
         return [*(interpreter or ["/bin/sh"]), script, *words]
+
+
+def _refused(command: list[str], done: CommandResult) -> list[str]:
+    """Return the script of /tmp that could not be executed, as the last line of stderr has it, with its arguments."""
+    last = done.texts[1].rstrip().rpartition("\n")[2]
+    for at, word in enumerate(command):
+        if re.search(rf"(^|[ ‘']){re.escape(word)}[’']?: Permission denied$", last):
+            return command[at:]
+    return []
 
 
 def _result(done: CommandResult, timeout: int | None) -> ExecResult[str]:
