@@ -37,6 +37,7 @@ from agent_tools.cli.live_output import notes, show_figures, show_output
 from agent_tools.cli.markdown_writer import MarkdownWriter
 from agent_tools.cli.options import interpreter, sandbox_options
 from agent_tools.errors import ModelError
+from agent_tools.growing_text import GrowingText
 from agent_tools.messages import USER, ContentItem, Message
 from agent_tools.text import SafePieces, neutralise
 
@@ -86,7 +87,7 @@ class _View:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._line = ""  # of code, not complete yet
+        self._line = GrowingText()  # of code, not complete yet
         self._syntax = Syntax("", "python", background_color="default")
         self._at_line_start = True
         self._is_thinking = False
@@ -138,9 +139,12 @@ class _View:
             self._say("\n")
 
     def _code(self, code: str) -> None:
-        *lines, self._line = (self._line + neutralise(code)).split("\n")
-        for line in lines:
-            notes.print(self._syntax.highlight(line), end="", soft_wrap=True)
+        first, *others = neutralise(code).split("\n")
+        self._line.append(first)
+        for line in others:
+            notes.print(self._syntax.highlight(str(self._line)), end="", soft_wrap=True)
+            self._line = GrowingText()
+            self._line.append(line)
 
     def _done(self, step: CallDone) -> None:
         if step.execution:

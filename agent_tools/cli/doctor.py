@@ -25,7 +25,7 @@ from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.oci_runtime import kind_of
 from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
 from agent_tools.extras import DISTRIBUTION
-from agent_tools.runtime.engine_lookup import shared_runtime
+from agent_tools.runtime.engine_lookup import DOCKER, shared_runtime
 from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.runtime.runtime import Runtime, docker_runtime
 from agent_tools.sandbox.sandbox import Sandbox
@@ -62,7 +62,8 @@ def doctor(is_probe: bool, container: str | None, runtime: str | None, volumes: 
         raise click.UsageError("--container, --runtime, --volumes and --json go with --probe.")
     checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}"), *name_checks()]
     word = settings.engine()
-    checks += cluster_checks(word) if word.partition("://")[0] == "kubernetes" else _docker_checks()
+    kind = word.partition("://")[0]
+    checks += cluster_checks(word) if kind == "kubernetes" else _docker_checks() if kind == DOCKER else [_sandbox(word)]
     console = Console(highlight=False)
     for check in checks:  # not as a table, whose columns would cut addresses that people copy
         line = Text.assemble((f"{check.verdict:<5}", _STYLE_OF[check.verdict]), f"{check.name}: {check.found}")
@@ -80,6 +81,17 @@ def name_checks() -> list[Check]:
         return []
     said = f"the package agent-tools {found} is installed, which belongs to another project"
     return [Check("package", "warn", said, f"pip uninstall agent-tools; this project is {DISTRIBUTION}")]
+
+
+def _sandbox(word: str) -> Check:
+    """Check one sandbox on an engine whose machines are elsewhere, such as Ray."""
+    try:
+        with Sandbox({"engine": word}) as sandbox:
+            execution = sandbox.run_code("print(2 + 2)")
+    except AgentToolsError as exc:
+        return Check("sandbox", "fail", f"did not run on {word}", getattr(exc, "message", None) or str(exc))
+    answered = "ok" if execution.stdout == "4\n" else "fail"
+    return Check("first result", answered, f"{execution.duration * 1000:.0f} ms after its start on {word}")
 
 
 def _docker_checks() -> list[Check]:

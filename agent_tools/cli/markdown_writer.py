@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from agent_tools.engines.engine import GUEST_WORK_DIR
+from agent_tools.growing_text import GrowingText
 from agent_tools.text import neutralise, one_line
 
 MAX_BLOCK = 20_000  # characters; a larger block is printed as it is
@@ -31,7 +32,7 @@ class MarkdownWriter:
     def __init__(self, console: Console, folder: Path = Path()) -> None:
         self._console = console
         self._folder = folder
-        self._line = ""
+        self._line = GrowingText()
         self._block: list[str] = []
         self._size = 0
         self._fence = ""
@@ -39,17 +40,18 @@ class MarkdownWriter:
 
     def write(self, text: str) -> None:
         """Take the next piece."""
-        *lines, rest = text.split("\n")
-        for line in lines:
-            self._take(self._line + line)
-            self._line = ""
-        self._line += rest
+        first, *others = text.split("\n")
+        self._line.append(first)
+        for line in others:
+            self._take(str(self._line))
+            self._line = GrowingText()
+            self._line.append(line)
 
     def end(self) -> None:
         """Print what is left."""
         if self._line:
-            self._take(self._line)
-            self._line = ""
+            self._take(str(self._line))
+            self._line = GrowingText()
         self._print()
 
     def _take(self, line: str) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from agent_tools.agents.steps import CallBegun, CallDelta
 from agent_tools.agents.turn.round import Round
+from agent_tools.cli.chat import _View
+from agent_tools.cli.markdown_writer import MarkdownWriter
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.gateway.responses.request import fresh_body, read_request
 from agent_tools.growing_text import GrowingText
@@ -65,3 +70,14 @@ def test_items_of_a_response_are_not_joined_with_each_step(joins: list[str], ste
     joins.clear()
     assert sum(len(event["delta"]) for _ in range(1_000) for event in composer.feed(step)) == 1_000
     assert not joins
+
+
+def test_a_line_on_a_terminal_is_joined_once(joins: list[str], tmp_path: Path) -> None:
+    writer, view = MarkdownWriter(Console(file=io.StringIO())), _View(tmp_path)
+    for _ in range(1_000):
+        writer.write("a word ")
+        view.show(CallDelta("c", "a", "a"))
+    assert not joins
+    writer.end()
+    view.show(CallDelta("c", "\n", "\n"))
+    assert joins == ["a word " * 1_000, "a" * 1_000]
