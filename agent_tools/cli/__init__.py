@@ -161,7 +161,9 @@ def _failed(message: object) -> int:
 
 
 def _open_what_is_closed() -> None:
-    """Replace closed output streams, and escape characters that an encoding lacks."""
+    """Replace closed streams, and escape characters that an encoding lacks."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  (as long as the process)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

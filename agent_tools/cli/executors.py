@@ -10,11 +10,13 @@ from typing import Any
 import click
 
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import config, limit_options, set_option, with_options
+from agent_tools.cli.options import absolute, config, limit_options, set_option, with_options
 from agent_tools.sandbox.options import Options
 
 executor_options = with_options(
-    click.option("--audit", metavar="FILE", help="Write there who ran what (docs/audit.md)."), limit_options, set_option
+    click.option("--audit", metavar="FILE", callback=absolute, help="Write there who ran what (docs/audit.md)."),
+    limit_options,
+    set_option,
 )
 
 

@@ -27,15 +27,22 @@ def copied(folder: Path, diff: Path | None) -> Iterator[Path]:
         raise click.UsageError("--diff needs git on this machine.")
     top = make_temp_work_dir()
     try:
-        shutil.copytree(folder, top / "a", symlinks=True, ignore=shutil.ignore_patterns(".git"))
-        shutil.copytree(top / "a", top / "b", symlinks=True)
-        yield top / "b"
-        if diff:
-            _write_diff(top, diff, folder)
-    except shutil.Error as exc:
-        raise InvalidParams(f"{folder} cannot be copied: {exc.args[0][0][2]}. Leave out --read-only.") from exc
+        _copy(folder, top)
+        try:
+            yield top / "b"
+        finally:  # also of work that failed
+            if diff:
+                _write_diff(top, diff, folder)
     finally:
         remove_tree(top)
+
+
+def _copy(folder: Path, top: Path) -> None:
+    try:
+        shutil.copytree(folder, top / "a", symlinks=True, ignore=shutil.ignore_patterns(".git"))
+        shutil.copytree(top / "a", top / "b", symlinks=True)
+    except shutil.Error as exc:
+        raise InvalidParams(f"{folder} cannot be copied: {exc.args[0][0][2]}. Leave out --read-only.") from exc
 
 
 def _write_diff(top: Path, path: Path, folder: Path) -> None:

@@ -12,7 +12,7 @@ import click
 from agent_tools import settings
 from agent_tools.cli.live_output import notes
 from agent_tools.cli.mcp_config import CLIENTS, uvx_command
-from agent_tools.cli.options import SKILLS_OPTION, api_key_option, given, pair, recipe_options, wall_options
+from agent_tools.cli.options import SKILLS_OPTION, absolute, api_key_option, given, pair, recipe_options, wall_options
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.recipe import Recipe
@@ -30,7 +30,12 @@ from agent_tools.runtime.engine_lookup import DOCKER, shared_runtime
 @click.option(
     "--timeout", type=float, help="Seconds that code may run, unless a call has its own limit.  [default: 300]"
 )
-@click.option("--audit", metavar="FILE", help="Write there who ran what (docs/audit.md); - is standard output.")
+@click.option(
+    "--audit",
+    metavar="FILE",
+    callback=absolute,
+    help="Write there who ran what (docs/audit.md); - is standard output.",
+)
 @SKILLS_OPTION
 @recipe_options
 @wall_options

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from agent_tools.extras import requirement
@@ -33,8 +34,9 @@ def _servers(key: str, **more: Any) -> Callable[[Sequence[str]], str]:
 
 
 def _toml(command: Sequence[str]) -> str:
-    args = ", ".join(json.dumps(each) for each in command[1:])  # JSON's strings are TOML's, too
-    lines = (f"command = {json.dumps(command[0])}", f"args = [{args}]", f"tool_timeout_sec = {TOOL_SECONDS}")
+    program, *args = command
+    written = partial(json.dumps, ensure_ascii=False)  # JSON's strings are TOML's, too, but for pairs of escapes
+    lines = (f"command = {written(program)}", f"args = {written(args)}", f"tool_timeout_sec = {TOOL_SECONDS}")
     return "\n".join((f"[mcp_servers.{NAME}]", *lines))
 
 

@@ -71,6 +71,11 @@ def _absolute(_: click.Context, __: click.Parameter, folders: tuple[str, ...]) -
     return tuple(os.path.abspath(os.path.expanduser(folder)) for folder in folders)
 
 
+def absolute(_: click.Context, __: click.Parameter, path: Path | str | None) -> Path | str | None:
+    """Return a path as an absolute one, for the same reason; '-' is standard output."""
+    return path if path in (None, "", "-") else type(path)(os.path.abspath(os.path.expanduser(path)))
+
+
 def _keys(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """Return keys; `@FILE` stands for those in the lines of a file."""
     found = list[str]()

@@ -3,6 +3,7 @@ import os
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -180,6 +181,21 @@ def test_wrong_usage_is_told_and_exits_with_2(
     assert reason in result.output
 
 
+def test_paths_for_a_client_are_absolute_and_in_its_own_alphabet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("🙂").mkdir()
+    options = ["--folder", "🙂", "--read-only", "--diff", "x.patch", "--audit", "log"]
+    (environment,) = tomllib.loads(CliRunner().invoke(cli, ["codex", *options, "config"]).stdout)["environments"]
+    told = set(environment["args"])
+    assert told >= {f"{tmp_path}/🙂", f"{tmp_path}/x.patch", f"{tmp_path}/log"}
+    done = CliRunner().invoke(cli, ["mcp", "--audit", "🙂/log", "config", "codex"])
+    assert f"{tmp_path}/🙂/log" in tomllib.loads(done.stdout)["mcp_servers"]["python"]["args"]
+    done = CliRunner().invoke(cli, ["mcp", "--audit", "-", "config", "cursor"])
+    assert json.loads(done.stdout)["mcpServers"]["python"]["args"][-2:] == ["--audit", "-"]
+
+
 def test_the_options_of_mcp_are_in_what_a_client_is_told() -> None:
     done = CliRunner().invoke(
         cli, ["mcp", "--memory", "16g", "--allow", "pypi", "--allow", "a.org", "config", "cursor"]
@@ -342,6 +358,21 @@ def test_output_that_nobody_takes_is_no_bug(stdout: str, code: int, told: str) -
     assert done.returncode == code
     assert done.stderr.partition("agent-tools: ")[2].endswith(f"{told}\n" if told else "")
     assert "Traceback" not in done.stderr
+
+
+def test_a_closed_input_is_an_empty_one(tmp_path: Path) -> None:
+    command = ["sh", "-c", '"$0" -m agent_tools run --work-dir . <&-', sys.executable]
+    environ = {**os.environ, "DOCKER_HOST": "unix:///nonexistent", "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environ)
+    assert (done.returncode, "No engine answers" in done.stderr) == (3, True), done.stderr
+
+
+def test_doctor_checks_the_engine_that_is_set(run_here: RunHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_TOOLS_ENGINE", "ray")
+    done = run_here("doctor")
+    assert done.returncode == 1
+    assert "sandbox: did not run on ray" in done.stdout
+    assert "Docker" not in done.stdout
 
 
 def test_serve_prints_its_settings_if_asked_and_masks_secrets(tmp_path: Path) -> None:
