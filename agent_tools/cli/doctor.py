@@ -90,8 +90,8 @@ def _sandbox(word: str) -> Check:
             execution = sandbox.run_code("print(2 + 2)")
     except AgentToolsError as exc:
         return Check("sandbox", "fail", f"did not run on {word}", getattr(exc, "message", None) or str(exc))
-    answered = "ok" if execution.stdout == "4\n" else "fail"
-    return Check("first result", answered, f"{execution.duration * 1000:.0f} ms after its start on {word}")
+    told = f"{execution.duration * 1000:.0f} ms after its start on {word}"
+    return Check("first result", "ok" if execution.stdout == "4\n" else "fail", told)
 
 
 def _docker_checks() -> list[Check]:
