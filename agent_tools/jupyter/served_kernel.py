@@ -170,3 +170,5 @@ class KernelLife:
                 dialogue.handle(wire.read(channel, frames))
             except BadRequest as exc:
                 log.warning("A client sent %s.", exc)
+            if channel == "shell" and not dialogue.takes_requests:
+                break  # the others wait at their clients

@@ -6,12 +6,14 @@ import json
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from agent_tools.errors import InvalidParams
 from agent_tools.jupyter.connection import ConnectionInfo
-from agent_tools.jupyter.served_kernel import ServedKernel
+from agent_tools.jupyter.served_kernel import KernelLife, ServedKernel
 from agent_tools.jupyter.wire import MAX_MARKS
 from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime
@@ -430,3 +432,21 @@ def test_a_cell_that_ends_with_its_kernel_is_audited(
     served.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["event"], line.get("outcome")) for line in lines] == [("begun", None), ("ended", "cancelled")]
+
+
+def test_no_request_is_taken_beyond_the_queue() -> None:
+    taken: list[str] = []
+    requests = [("control", [b"c"]), *[("shell", [b"s"])] * 9]
+    sockets: Any = SimpleNamespace(receive=lambda **_: iter(requests))
+    wire: Any = SimpleNamespace(read=lambda channel, _: channel)
+
+    class Filling:
+        handle = taken.append
+
+        @property
+        def takes_requests(self) -> bool:
+            return len(taken) < 4
+
+    life = KernelLife.__new__(KernelLife)
+    life._take(sockets, wire, cast("Any", Filling()), with_shell=True)
+    assert taken == ["control", "shell", "shell", "shell"]
