@@ -281,8 +281,7 @@ class QuotaWatch:
         if excess and self._has_suspects():
             self.quota.has_stopped_one = self.quota.is_shut = True
             self._brake.kill(f"it {excess}")
-        else:
-            self._brake.order(Resume())
+        self._brake.order(Resume())  # also after a kill: what it spares goes on
 
     def _excess(self) -> str:
         """Count.

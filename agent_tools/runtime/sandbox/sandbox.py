@@ -257,6 +257,17 @@ class LiveSandbox(KernelHolder):
                 if self._quota and not self._has_work():
                     self._quota.quota.begin()
 
+    @contextlib.contextmanager
+    def after_code(self) -> Iterator[None]:
+        """Within `running`, after the end of its code: what is done here adds nothing to work_dir, and is not killed."""
+        with self._syncing:
+            self._busy -= 1
+        try:
+            yield
+        finally:
+            with self._syncing:
+                self._busy += 1
+
     def _begin_work(self) -> None:
         """Check that work_dir is within its limits, before code or a command begins, whose connections count anew.
 

@@ -93,7 +93,9 @@ class Session:
                     for output in finished_calls():
                         yield record.add(output)
                     if ending:
-                        yield record.add(self.recovery.after(ending))
+                        with sandbox.root.after_code():
+                            ending = self.recovery.after(ending)
+                        yield record.add(ending)
                     record.connections = sandbox.root.take_connections()
                     for output in after_run():
                         yield record.add(output)

@@ -120,7 +120,7 @@ def test_bytes_over_the_limit_pause_and_then_kill_with_the_reason(
     watch(max_work_dir_bytes=MIB)
     fill(tmp_path, 2 * MIB)
     assert guest.killed.wait(FOREVER)
-    assert guest.words == ["pause", "kill"]
+    assert guest.words == ["pause", "kill", "resume"]
     assert guest.reason == "it filled work_dir beyond 1,048,576 bytes (max_work_dir_bytes)"
 
 
