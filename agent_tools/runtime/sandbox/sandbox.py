@@ -259,7 +259,7 @@ class LiveSandbox(KernelHolder):
 
     @contextlib.contextmanager
     def after_code(self) -> Iterator[None]:
-        """Within `running`, after the end of its code: what is done here adds nothing to work_dir, and is not killed."""
+        """Within `running`, after the end of its code: what is done here fills no work_dir, and is not killed."""
         with self._syncing:
             self._busy -= 1
         try:

@@ -94,8 +94,8 @@ class Session:
                         yield record.add(output)
                     if ending:
                         with sandbox.root.after_code():
-                            ending = self.recovery.after(ending)
-                        yield record.add(ending)
+                            ended = self.recovery.after(ending)
+                        yield record.add(ended)
                     record.connections = sandbox.root.take_connections()
                     for output in after_run():
                         yield record.add(output)
