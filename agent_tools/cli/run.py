@@ -75,7 +75,7 @@ def run(
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
     argv, stdin = _arguments(script, args, code), _stdin()
     source, stdin = _source(argv, stdin) if notebook else (b"", stdin)
-    with interpreter(**options) as tool:
+    with _interruptible(), interpreter(**options) as tool:
         ensure_with_progress(tool.options)
         _stage(tool, files)
         with _placed(tool, argv):
@@ -91,6 +91,15 @@ def run(
         if notebook:
             write_notebook(notebook, _as_notebook(source, result, changed, folder), folder)
     sys.exit(result.exit_code)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Exit as an interrupted script does, also if none runs yet."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
 
 def _arguments(script: str | None, args: Sequence[str], code: str | None) -> list[str]:

@@ -118,6 +118,16 @@ def test_an_interrupted_script_keeps_what_it_printed(work_dir: Path) -> None:
     assert (process.returncode, told["exit_code"], told["stdout"]) == (130, 130, "printed\n")
 
 
+def test_an_interrupt_before_the_script_runs_has_its_exit_code(work_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import time; time.sleep(60)")
+    command = [*COMMAND, "run", "--work-dir", str(work_dir), str(tmp_path / "script.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        until((work_dir / "script.py").exists)
+        process.send_signal(signal.SIGINT)
+        told = process.communicate(timeout=30)
+    assert (process.returncode, told, list(work_dir.iterdir())) == (130, (b"", b""), [])
+
+
 def test_a_notebook_that_cannot_be_written_costs_only_itself(work_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     nowhere, session = tmp_path / "file" / "run.ipynb", tmp_path / "session"
