@@ -23,9 +23,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from agent_tools.agents.turn.call_reader import declared_name
+from agent_tools.agents.turn.loose_json import LooseReader
 from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, Delta, TextDelta, new_call_id
 
 _COLON = r"\**[ \t]*[:：]\**[ \t]*"
@@ -34,9 +36,7 @@ _LABEL = re.compile(rf"(?<![\w\"'`])(?:(?<!\*)\*+)?{_NAMES}")
 _INPUT = re.compile(rf"Action\s*Input{_COLON}")
 _LINE_LABEL = re.compile(rf"[ \t]*\**(Action(?!\s*Input)|Observation|Final\s+Answer|Thought){_COLON}")
 _CLOSED_BY_LABEL = re.compile(rf"([ \t]*```+)(?={_LINE_LABEL.pattern})")
-_JSON_THEN_LABEL = re.compile(
-    rf"(\{{.*\}})\s*\**(?:Action(?!\s*Input)|Observation|Final\s+Answer|Thought){_COLON}.*", re.DOTALL
-)
+_LABEL_BEHIND = re.compile(rf"\s*\**(?:Action(?!\s*Input)|Observation|Final\s+Answer|Thought){_COLON}")
 _FENCE = re.compile(r"[ \t]*(```+)([^`]*)$")
 _THOUGHT = re.compile(rf"\**Thought{_COLON}")
 _CUT_STOP_WORD = re.compile(r"(?:^|\n)\**Observ[a-z]*\**(?:[:：]\**)?\s*\Z")
@@ -154,7 +154,7 @@ class ReActParser:
         if header and "\n" in written:  # not a name
             header, written = None, rest
         name = declared_name(written.strip().partition("\n")[0].strip(_MARKS), self._tools)
-        if not header and not is_end and _may_be_header(rest):
+        if not is_end and (_may_be_header(rest) if not header else header.end() == len(rest) < _MAX_HEADER):
             before = self._pending[: found.start()].rstrip()
             yield from self._say(before)
             self._pending = self._pending[len(before) :]
@@ -166,7 +166,7 @@ class ReActParser:
         self._state = "input"
         self._id, self._name = new_call_id(), name
         self._written, self._gap, self._fence = [], [], ""
-        self._skipped = " \t*" if "*" in found[0] else " \t"
+        self._skipped = " \t"
         self._at_line_start = True
         yield CallStarted(self.calls, self._id, name)
         return True
@@ -215,8 +215,12 @@ class ReActParser:
 
     def _end_call(self) -> Delta:
         arguments = "".join(self._written)
-        if found := _JSON_THEN_LABEL.fullmatch(arguments):
-            arguments = found[1]
+        if arguments.startswith("{"):
+            reader = LooseReader(arguments, 0)
+            with suppress(ValueError, RecursionError):
+                reader.value()
+                if _LABEL_BEHIND.match(arguments, reader.place):
+                    arguments = arguments[: reader.place]
         call = CallComplete(self.calls, self._id, self._name, arguments)
         self.calls += 1
         return call
