@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, get_args, get_origin
 
 from anyio.from_thread import start_blocking_portal
@@ -48,17 +47,18 @@ class Arguments:
             raise TypeError(f"{name} cannot be a tool: {exc.message}") from exc
 
     def call(self, given: object) -> Any:
-        """Call the function with checked arguments; a coroutine function runs in its own event loop and thread.
+        """Call the function with checked arguments; what it awaits runs in its own event loop and thread.
 
         Raises:
             InvalidParams: they do not fit; the message says where.
             Exception: whatever the function raises.
         """
         arguments = self.check(given)
-        if not inspect.iscoroutinefunction(self._function):
-            return self._function(**arguments)
+        found = self._function(**arguments)
+        if not inspect.isawaitable(found):
+            return found
         with start_blocking_portal() as portal:  # this thread may be inside a loop
-            return portal.call(partial(self._function, **arguments))
+            return portal.call(_result_of, found)
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the object that holds all arguments."""
@@ -81,6 +81,10 @@ class Arguments:
             ]
             more = f"; and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
             raise InvalidParams(f"the arguments do not fit: {'; '.join(faults[:MAX_FAULTS])}{more}") from exc
+
+
+async def _result_of(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
 
 
 class _Untitled(GenerateJsonSchema):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Optional, TypedDict
 
@@ -161,7 +162,18 @@ def test_async_functions_are_run() -> None:
     async def later(x: int) -> int:
         return x + 1
 
-    assert FunctionTool(later).call('{"x": 1}') == 2
+    class Later:
+        """Add."""
+
+        async def __call__(self, x: int) -> int:
+            return await later(x)
+
+    @functools.wraps(later)
+    def wrapped(x: int) -> Any:
+        return later(x)
+
+    for function in (later, Later(), wrapped, functools.partial(later)):
+        assert FunctionTool(function, name="later").call('{"x": 1}') == 2
 
 
 def test_methods_and_callable_objects_are_functions_too() -> None:
