@@ -7,6 +7,7 @@ system messages where they were said; see profile.py for what becomes of them.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ DEFAULT_LIMIT = 8_192
 """Tokens of a reply, for servers that want a limit where the client has set none."""
 BETWEEN = "I look at the result."
 """Words of an assistant between a tool's result and a user's message, for chat templates that want some there."""
+NO_PICTURES = "(Pictures were left out: the model reads none.)"
+_NOTE = re.compile(r"\s*[(（][^()（）]{0,100}[)）]\s*")
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _LEADS = (SYSTEM, DEVELOPER)
 OF_TOOLS = "tools."
@@ -52,7 +55,7 @@ def _with_messages(fields: JsonObject, profile: UpstreamProfile) -> JsonObject:
     """Return a request with its messages as the server wants them."""
     messages = [_with_reasoning(each, profile) for each in fields["messages"] if not _is_empty(each, profile)]
     if profile.pictures == "none":
-        messages = _without_figures(messages)
+        messages = list(_without_figures(messages))
     if profile.tools == "prompted" or (profile.tools == "declared" and not fields.get("tools")):
         fields = prompted({**fields, "messages": messages})
         messages = fields["messages"]
@@ -117,14 +120,24 @@ def _with_reasoning(message: JsonObject, profile: UpstreamProfile) -> JsonObject
     return rest if profile.reasoning == "none" else {**rest, profile.reasoning: reasoning}
 
 
-def _without_figures(messages: Sequence[JsonObject]) -> list[JsonObject]:
-    """Leave out the messages that show figures of code: those of a user right after a tool's result."""
-    roles = [None, *(each.get("role") for each in messages)]
-    return [
-        each
-        for before, each in zip(roles, messages)
-        if not (before == TOOL and each.get("role") == USER and _shows(each))
-    ]
+def _without_figures(messages: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    """Leave out pictures of a user's message right after a tool's result: figures of code, and what the tool read.
+
+    The message goes with them, unless it has a text of the user, which ends in a note then.
+    """
+    before = None
+    for each in messages:
+        if not (before == TOOL and each.get("role") == USER and _shows(each)):
+            yield each
+        elif own := [part for part in each["content"] if not _is_of_figures(part)]:
+            yield {**each, "content": _joined([own, NO_PICTURES])}
+        before = each.get("role")
+
+
+def _is_of_figures(part: Any) -> bool:
+    """Return whether a part is a picture, or a text in parentheses: our note beside pictures."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind == "image_url" or (kind == "text" and _NOTE.fullmatch(str(part.get("text"))) is not None)
 
 
 def _shows(message: JsonObject) -> bool:

@@ -28,7 +28,8 @@ class UpstreamProfile:
             and a user.
         empty: `none`, the content of an assistant's message that has only calls is null and not an empty text.
         ids: `nine`, ids of calls are sent as nine letters and digits.
-        pictures: `none`, the figures that code drew are not shown to the model. A user's own pictures are always sent.
+        pictures: `none`, the figures that code drew are not shown to the model, nor other pictures right after a tool's
+            result; a note says so where the message has a text. A user's own pictures elsewhere are always sent.
         tools: `prompted`, for a server without tool calling: the prompt offers the functions, and calls are read from
             the text of the reply; see phrasing.py. `declared`, earlier calls are text in requests without functions.
         choice: `auto`, a `tool_choice` that forces a call is sent as `auto`: for servers that take nothing else.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent_tools.errors import InvalidParams
 from agent_tools.models.base import JsonObject, ReasoningDelta, TextDelta
 from agent_tools.models.dialect.lesson import lesson
-from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, phrased
+from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, NO_PICTURES, phrased
 from agent_tools.models.dialect.profile import PROFILES, UpstreamProfile, read_profile
 from agent_tools.models.dialect.prompted_tools import MAX_PARTS
 from agent_tools.models.dialect.thinking import HEADINGS, MAX_BLANK_CHARS, ThinkingSplitter
@@ -226,6 +226,15 @@ def test_figures_are_left_out_before_a_model_without_eyes_and_pictures_of_a_user
     messages = [own, CALL, message("tool", tool_call_id="1"), FIGURE]
     assert phrased({"messages": messages}, UpstreamProfile(pictures="none"))["messages"] == messages[:3]
     assert lesson(UpstreamProfile(), {"messages": [own]}, "m is not a multimodal model") is None
+
+
+def test_a_text_beside_pictures_that_are_left_out_is_kept() -> None:
+    asked = message("user", [{"type": "text", "text": "What is this?"}, PICTURE])
+    messages = [CALL, message("tool", tool_call_id="1"), asked]
+    sent = phrased({"messages": messages}, UpstreamProfile(pictures="none"))["messages"]
+    assert sent == [*messages[:2], message("user", f"What is this?\n\n{NO_PICTURES}")]
+    shown = [*messages[:2], FIGURE, asked]
+    assert phrased({"messages": shown}, UpstreamProfile(pictures="none"))["messages"] == [*messages[:2], asked]
 
 
 def test_content_beside_calls_is_null_where_a_server_wants_no_empty_text() -> None:
