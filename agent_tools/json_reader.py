@@ -16,13 +16,27 @@ from agent_tools.text import neutralise
 
 MAX_JSON5_CHARS = 64 * 1024  # bytes; the JSON5 parser is slow, so longer text must be JSON, or plain code
 MAX_JSON5_PARTS = 2_000  # commas, colons and opening brackets, in strings too: each may take a tenth of a millisecond
-_DECODER = json.JSONDecoder(strict=False)
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|(?P<lone>(?s:.)|\Z))')
 _BETWEEN_OBJECTS = re.compile(r"(?:\s+|<\|[^<>|\s]{1,40}\|>|</?tool_call>)*")
 
 
-class _SeveralObjects(ValueError):
-    """The text has several JSON objects that differ."""
+class _Unclear(ValueError):
+    """The text has several JSON objects, or values of a key, that differ."""
+
+
+def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of keys and values.
+
+    Raises:
+        ValueError: a key comes twice, with values that differ.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs) and any(found[key] != value for key, value in pairs):
+        raise _Unclear("a key comes twice, with values that differ: send it once")
+    return found
+
+
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=object_of)
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ def read_json(text: str, is_sound: Callable[[Any], bool] | None = None) -> JsonR
     resulting value; without it, JSON5 decides.
 
     Raises:
-        ValueError: it is neither, `is_sound` accepts no reading, or the text holds several objects that differ.
+        ValueError: it is neither, `is_sound` accepts no reading, or several objects, or values of one key, differ.
     """
     text = text.strip()
     if text.startswith("```") and len(blocks := blocks_of(text)[0]) == 1:
@@ -67,7 +81,7 @@ def read_json(text: str, is_sound: Callable[[Any], bool] | None = None) -> JsonR
 def _read_json(text: str, is_sound: Callable[[Any], bool] | None) -> JsonReading:
     try:
         return JsonReading(_only_value(text))
-    except _SeveralObjects:
+    except _Unclear:
         raise
     except ValueError:
         lone = tuple(f"\\{found['lone']}" for found in _ESCAPE.finditer(text) if found["lone"] is not None)
@@ -78,7 +92,7 @@ def _read_json(text: str, is_sound: Callable[[Any], bool] | None) -> JsonReading
     import json5  # only text that is not plain JSON needs it
 
     lone = tuple(each for each in lone if each not in ("\\'", "\\\n"))
-    return JsonReading(json5.loads(_ESCAPE.sub(_left_to_json5, text)), lone)
+    return JsonReading(json5.loads(_ESCAPE.sub(_left_to_json5, text), allow_duplicate_keys=False), lone)
 
 
 def _kept(text: str, lone: tuple[str, ...], is_sound: Callable[[Any], bool] | None) -> JsonReading | None:
@@ -128,6 +142,6 @@ def _only_value(text: str) -> Any:
         if not isinstance(only, dict) or not isinstance(value, dict):
             raise ValueError("text after the object")
         if only and value and value != only:
-            raise _SeveralObjects("it has several objects that differ: send one")
+            raise _Unclear("it has several objects that differ: send one")
         only = only or value
     return only

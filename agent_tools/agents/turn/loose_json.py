@@ -13,10 +13,11 @@ import re
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from agent_tools.json_reader import kept_backslashes
+from agent_tools.json_reader import kept_backslashes, object_of
 from agent_tools.models.dialect.framing import TOKEN
 
 MAX_DEPTH = 60
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=object_of)
 _SPACE = re.compile(r"(?:[\s,]|/\*.*?\*/)*", re.DOTALL)
 _KEY = re.compile(r"(?:--)?([^\W\d][\w.-]{0,199})\s*(=>|[:=]|(?<=\w) )\s*")
 _SET = re.compile(r"\s*(?:=>|[:=])\s*")
@@ -38,16 +39,6 @@ def json_of(value: Any) -> str:
     except UnicodeEncodeError:
         return json.dumps(value)
     return text
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key that comes twice")
-    return found
-
-
-_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_object)
 
 
 class LooseReader:
