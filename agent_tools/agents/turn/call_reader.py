@@ -97,7 +97,7 @@ class ReadCalls:
     is_repaired: bool = False
 
 
-SEPARATORS = re.compile(rf"[\s;,)}}]+|(?!{NAMESPACE})\]")
+SEPARATORS = re.compile(r"[\s;,)}\]]+(?!<\]\w)")  # the last `]` may begin a namespace
 LABEL = re.compile(r"[*\s]{0,9}(?:(?:tool|function)[ _])?calls?[:*\s]{0,9}(?=```|[{<])", re.IGNORECASE)
 """What a server leaves of a token before calls, or a model writes for one."""
 FENCE_LINE = re.compile(r"(?<![^\n])[ \t]*```[a-z_]*[ \t]*(?:\r?\n|\Z)|```[ \t]*(?=[\n<]|\Z)")
@@ -113,7 +113,7 @@ _STRING_FLAG = re.compile(r"""\bstring=["'](true|false)["']""")
 _WORDS = r"[\w./:-]{1,60}(?:[ \t][\w./:-]{1,60}){0,2}"
 _WORDS_BEFORE_JSON = re.compile(rf"{_WORDS}[ \t]*(?=\{{|\[[A-Z_]{{2,30}}\][ \t]*\{{)")
 _KEYWORD = re.compile(rf"\b(?:{'|'.join(keyword.kwlist)}|print)\b")  # which may stand before `{` in code
-_WORDS_BEFORE_TOKEN = re.compile(rf"{_WORDS}\s*(?=```|(<[|｜][^<>\s]{{1,60}}>)\s*(?:\1\s*)*[^\s<])")
+_WORDS_BEFORE_TOKEN = re.compile(rf"{_WORDS}\s*(?=```|(<[|｜][^<>\s]{{1,60}}>)\s*(?:\1\s*){{0,99}}[^\s<])")
 _FENCE_END = "\n```"
 _RESULT = re.compile(r"response|result|output|observation", re.IGNORECASE)
 _NEXT_TURN = re.compile(r"<\|\w{0,9}start\w{0,9}\|>(?!assistant)")
