@@ -9,7 +9,7 @@ import numpy
 import pytest
 from PIL import Image
 
-from agent_tools.results.outputs import Display
+from agent_tools.results.outputs import Display, TimedOut
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
@@ -144,6 +144,22 @@ def test_a_figure_is_a_png_of_matplotlibs(tool: CodeInterpreter) -> None:
     assert opened.format == "PNG"
     assert opened.info["Software"].startswith("Matplotlib")
     assert round(opened.info["dpi"][0]) == 100
+
+
+SLOW = """
+result, (line,) = 5, plt.plot([1])
+line.draw = weakref.finalize(line, subprocess.run, ["sleep", "60"])  # once, in frames of libraries alone
+"""
+
+
+@pytest.mark.parametrize("before", ["", "await asyncio.sleep(0)", "plt.switch_backend('agg')"])
+def test_a_figure_that_is_drawn_at_the_end_of_the_code_ends_at_the_limit(tool: CodeInterpreter, before: str) -> None:
+    tool.run("import asyncio, subprocess, weakref\nplt.plot([1])")
+    done = tool.run(f"{before}\n{SLOW}", timeout=1)
+    assert isinstance(done.error, TimedOut)
+    assert done.error.state_kept
+    assert tool.run("result").value == 5
+    assert len(tool.run("plt.plot([1])").figures) == 1
 
 
 def test_an_empty_figure_shows_nothing(tool: CodeInterpreter) -> None:

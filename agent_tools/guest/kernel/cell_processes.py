@@ -74,9 +74,12 @@ class CellProcesses:
         """End a cell; if it was interrupted, end what it waited for, and leave no zombies of its forks."""
         if os.getpid() != self._owner:
             return
-        if self._until is not None:
-            self._end_started()
-        self._earlier = _own_group(processes(self._strangers)) if has_children() else {}
+        self._earlier = {}
+        with contextlib.suppress(OSError):  # of code that has used up its descriptors
+            if self._until is not None:
+                self._end_started()
+            if has_children():
+                self._earlier = _own_group(processes(self._strangers))
 
     def left(self, *, has_checkpoints: bool) -> "Left":
         """Return what an answer is to name: once, whatever keeps checkpoints from being taken; survivors."""

@@ -43,14 +43,18 @@ class Countdown:
             signal.setitimer(signal.ITIMER_REAL, timeout)
 
     def cancel(self) -> None:
-        """Disarm the timer, unless the cell ran within another one."""
-        if interrupts.is_main_thread() and not self._shell.depth:
+        """Disarm the timer, unless the cell ran within another one, or without a limit: then it is the code's."""
+        if not interrupts.is_main_thread() or self._shell.depth:
+            return
+        if interrupts.rings():
+            interrupts.raise_soon()
+        elif self._ends:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def expire(self, signum: int, frame: FrameType | None) -> None:
         """Act as SIGINT would now: raise KeyboardInterrupt in a plain cell, cancel one that awaits."""
         left, is_interrupt = self._ends - time.monotonic(), interrupts.rings()
-        if not is_interrupt and left > EARLY and self._handler is not signal.SIG_DFL:
+        if not is_interrupt and self._handler is not signal.SIG_DFL and (not self._ends or left > EARLY):
             self._ring(signum, frame, left)
             return
         interrupt = signal.getsignal(signal.SIGINT)
@@ -59,7 +63,7 @@ class Countdown:
 
     def _ring(self, signum: int, frame: FrameType | None, left: float) -> None:
         """Call the code's own handler, and count down the rest of the time unless the code has set another alarm."""
-        if signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0):
+        if self._ends and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0):
             signal.setitimer(signal.ITIMER_REAL, left)
         if callable(self._handler):
             self._handler(signum, frame)

@@ -68,7 +68,9 @@ class Shown:
         try:
             if "matplotlib.pyplot" in sys.modules and not _is_inline():
                 self._show_open()
-        except Exception:  # noqa: BLE001  (an error of drawing belongs to the code, as with inline)
+            elif INLINE_BACKEND in sys.modules:  # here an interrupt is shown without words about callbacks
+                sys.modules[INLINE_BACKEND].flush_figures()
+        except (Exception, KeyboardInterrupt):  # noqa: BLE001  (of drawing: it belongs to the code)
             self._shell.showtraceback()
 
     def _show_open(self) -> None:

@@ -6,6 +6,7 @@ raise wherever a request is handled, and then the request may end without a repl
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -71,6 +72,21 @@ def reaching_code(is_users: IsUsers) -> Iterator[None]:
             _State.shields = shields
         if is_first:
             _State.is_users = None
+
+
+@contextmanager
+def reaching_end() -> Iterator[None]:
+    """Raise interrupts in what runs at the end of a cell, also of one that awaited, as in its code."""
+    before = signal.getsignal(signal.SIGINT)
+    if not is_main_thread() or before == signal.SIG_IGN:  # between requests
+        yield
+        return
+    expect()
+    try:
+        with reaching_code(lambda _: True):
+            yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Shield:
@@ -148,7 +164,8 @@ def raised() -> int:
 def note_raised() -> None:
     """Note that an interrupt is about to be raised in the code, and interrupt the processes that it waits for."""
     _State.raised += 1
-    cell_processes.interrupt()
+    with contextlib.suppress(OSError):  # of code that has used up its descriptors: it is interrupted all the same
+        cell_processes.interrupt()
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..wire.framing import pack_parts
+from .interrupts import shield
 
 ONE_PIECE = 16 * 1024  # bytes that a unix socket takes in one piece
 MAX_CHILD_MESSAGE = 128 * 1024  # bytes of a message of a forked child; a longer one is left out
@@ -62,7 +63,7 @@ class MessageWriter:
 
     def flush(self) -> None:
         """Send the messages that could wait."""
-        with self.lock:
+        with shield, self.lock:
             delayed, self._delayed = self._delayed, []
             message = b"".join(delayed)
             if not self.queue and len(message) <= ONE_PIECE:

@@ -18,6 +18,7 @@ from typing import Any
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core import page
 from IPython.core.error import StdinNotImplementedError
+from IPython.core.events import EventManager, available_events
 from IPython.core.tbtools import _safe_string
 from IPython.core.ultratb import AutoFormattedTB, FrameInfo
 from IPython.utils.syspathcontext import prepended_to_syspath
@@ -84,6 +85,21 @@ class Leave:
 
 
 class Unkept(dict[int, Any]):
+class CellEvents(EventManager):
+    """IPython's events. Interrupts reach the callbacks at the end of a cell, too: one draws the figures."""
+
+    def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
+        """Call the callbacks of an event; of an error or an interrupt of one, a text is shown."""
+        if not event.startswith("post_"):
+            super().trigger(event, *args, **kwargs)
+            return
+        try:
+            with interrupts.reaching_end():
+                super().trigger(event, *args, **kwargs)
+        except KeyboardInterrupt:  # between two of them
+            self.shell.showtraceback()
+
+
     """A dict that stores nothing. IPython would keep all outputs of cells in memory, for writing notebooks."""
 
     def __missing__(self, key: int) -> list[Any]:
@@ -329,6 +345,11 @@ class SandboxShell(CellShell):
 
     def init_user_ns(self) -> None:
         """Fill the user's namespace, at the start and again for %reset."""
+    def init_events(self) -> None:
+        """Make the events."""
+        self.events = CellEvents(self, available_events)
+        self.events.register("pre_execute", self._clear_warning_registry)
+
         super().init_user_ns()
         self.lazy_names = LazyNames(self.user_ns)
         self._set_leaving()

@@ -34,6 +34,8 @@ from contextvars import ContextVar
 from types import FunctionType, ModuleType
 from typing import Any
 
+from .interrupts import shield
+
 MAX_STREAM_CHARS = 256 * 1024  # of one message; longer text is sent as several
 PIECE_CHARS = 64  # what a piece counts beside its text: it is an object, however short it is
 PIPE_BYTES = 64 * 1024  # read from a descriptor at a time
@@ -125,7 +127,7 @@ class UnsentText:
 
     def send(self, *, can_wait: bool = False) -> None:
         """Send all text without waiting, or, if it can wait, with the next message."""
-        with self.lock:
+        with shield, self.lock:
             pieces, self.pieces, self._chars = self.pieces, [], 0
             for piece in pieces:
                 text = "".join(piece.texts)

@@ -387,6 +387,44 @@ def test_an_interrupt_between_a_change_of_the_streams_and_its_undoing_loses_no_l
 
 def test_code_that_awaits_is_cancelled_once_and_may_clean_up(sandbox: Sandbox) -> None:
     code = "try:\n    print('begun', flush=True)\n    await asyncio.sleep(60)\nfinally:\n"
+@pytest.mark.parametrize("before", ["", "await asyncio.sleep(0)\n"])
+def test_what_runs_at_the_end_of_a_cell_ends_at_the_limit_and_costs_no_variables(sandbox: Sandbox, before: str) -> None:
+    sandbox.run_code("import functools, subprocess\nevents = get_ipython().events")
+    sandbox.run_code("slow = functools.partial(subprocess.run, ['sleep', '60'])\nended = print")
+    code = "x = 5\nevents.register('post_execute', slow)\nprint('begun', flush=True)"
+    done = sandbox.run_code(f"{before}{code}", timeout=0.5)
+    assert isinstance(done.error, TimedOut)
+    assert done.error.state_kept
+    outputs = sandbox.stream(f"{before}print('begun', flush=True)")
+    next(outputs)
+    sandbox.interrupt()
+    assert [each.name for each in outputs if isinstance(each, Error)] == ["KeyboardInterrupt"]
+    sandbox.run_code("events.unregister('post_execute', slow)", timeout=0.5)
+    assert sandbox.run_code("x").value == 5
+
+
+FEW = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+def use_up():
+    try:
+        while True: files.append(open('/dev/null'))
+    except OSError:
+        pass
+files = []
+"""
+
+
+def test_code_that_has_used_up_its_descriptors_is_interrupted_like_any_code(sandbox: Sandbox) -> None:
+    done = sandbox.run_code(f"{FEW}while True: use_up()", timeout=0.5)
+    assert isinstance(done.error, TimedOut)
+    assert done.error.state_kept
+    assert sandbox.run_code("files.clear()").ok
+    code = "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\nuse_up()"
+    assert sandbox.run_code(code).ok
+    assert sandbox.run_code("files.clear()\nchild.kill()").ok
+
+
     outputs = sandbox.stream(f"{code}    import time\n    time.sleep(0.2)\n    print('cleaned')")
     next(outputs)
     sandbox.interrupt()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -14,7 +15,10 @@ import pytest
 from agent_tools.guest.kernel import interrupts, magics
 from agent_tools.guest.kernel.cell_processes import parents_first
 from agent_tools.guest.kernel.countdown import Countdown
+from agent_tools.guest.kernel.message_writer import MessageWriter
+from agent_tools.guest.kernel.streams import Header, UnsentText
 from agent_tools.guest.processes import ProcessStat
+from agent_tools.guest.wire.framing import pack_parts
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +144,68 @@ def test_an_interrupt_that_is_to_come_soon_is_not_for_the_next_cell(expected: No
     interrupts.raise_soon(5)
     interrupts.ignore()
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_the_codes_own_timer_outlives_a_cell_without_a_limit_and_goes_to_its_handler(own_timer: None) -> None:
+    rung: list[int] = []
+    parent: dict[str, Any] = {"metadata": {"timeout": 30}}
+    shell: Any = SimpleNamespace(depth=0, kernel=SimpleNamespace(get_parent=lambda _: parent), is_held=lambda: False)
+    timer = Countdown(shell)
+    signal.signal(signal.SIGALRM, lambda number, _: rung.append(number))
+    timer.start()
+    timer.cancel()
+    parent["metadata"] = {}
+    timer.start()
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 30)
+    while not rung:
+        signal.pause()
+    timer.cancel()
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > 20
+
+
+def test_an_interrupt_in_a_callback_at_the_end_of_a_cell_that_awaited_is_raised(own_timer: None) -> None:
+    cancelled: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: cancelled.append(number))
+    try:
+        with interrupts.reaching_end(), pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        assert cancelled == [signal.SIGINT]
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with interrupts.reaching_end():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("kind", ["text", "message"])
+def test_an_interrupt_while_text_is_sent_loses_none(expected: None, own_timer: None, kind: str) -> None:
+    went: list[str] = []
+    ours, theirs = socket.socketpair()
+
+    class Interrupted:
+        def send(self, data: bytes, _flags: int) -> int:
+            signal.raise_signal(signal.SIGINT)
+            return ours.send(data)
+
+    def publish(_name: str, _parent: Header, text: str, _can_wait: bool) -> None:
+        signal.raise_signal(signal.SIGINT)
+        went.append(text)
+
+    with ours, theirs, interrupts.reaching_code(lambda _: True):
+        if kind == "text":
+            unsent = UnsentText(threading.RLock(), publish)
+            unsent.append("stdout", {}, "a")
+            unsent.append("stderr", {}, "b")
+            unsent.send()
+            assert went == ["a", "b"]
+        else:
+            writer = MessageWriter(Interrupted())  # type: ignore[arg-type]
+            writer.send(1, [b"{}"] * 4)
+            writer.from_children.close()
+            writer._to_parent.close()
+            assert theirs.recv(1000) == pack_parts(1, [b"{}"] * 4)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0, "it is to come soon"
 
 
 def test_an_interrupt_waits_until_a_magic_is_imported(expected: None, own_timer: None) -> None:
