@@ -142,12 +142,15 @@ def fence(text: str) -> str:
     return f"{ticks}\n{text}\n{ticks}"
 
 
-def shorten(text: str, limit: int) -> str:
-    """Keep the first and last part of a text, `limit` characters in all, with a note of how many were left out."""
+def shorten(text: str, limit: int, missing: int = 0) -> str:
+    """Keep the first and last part of a text, `limit` characters in all, with a note of how many were left out.
+
+    `missing` more have been left out of its middle before.
+    """
     if len(text) <= limit:
         return text
     head, tail = limit - limit // 2, limit // 2
-    left_out = len(text) - head - tail
+    left_out = len(text) - head - tail + missing
     return f"{text[:head]}\n[... {left_out:,} characters left out ...]\n{text[len(text) - tail :]}"
 
 

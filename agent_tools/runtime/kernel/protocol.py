@@ -35,6 +35,7 @@ MAX_MIME_TYPES = 16
 MAX_JSON_DEPTH = 64
 MAX_TRACEBACK_LINES = 2_000
 MAX_ERROR_CHARS = 10_000  # of a traceback: the first and the last half
+MAX_NOTE_CHARS = 60  # of a text that the guest has cut
 MAX_NAMES, MAX_NAME_CHARS = 8, 80  # of what still runs after a cell
 NO_CHECKPOINTS = " Until it ends, no checkpoint is taken: a crash would undo this call and those after it."
 _from_json = json.JSONDecoder().decode
@@ -42,6 +43,7 @@ _SESSION = uuid.uuid4().hex
 _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
 _TWO_BYTES = re.compile(rb"[\xc4-\xf4]|\\u(?!00)")  # in UTF-8, or escaped
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
+_CUT = re.compile(r"\n\[\.\.\. (\d[\d,]{,20}) characters left out \.\.\.\]\n")  # the guest's, in the middle of a text
 _to_json = json.JSONEncoder().encode
 _JSON_TYPE = re.compile(r"application/(json|[A-Za-z0-9.-]+[+.]json)")  # Altair names a type with a dot
 
@@ -195,11 +197,11 @@ def read_error(content: dict[str, Any]) -> Error | None:
         return None
     lines = content.get("traceback")
     limit = MAX_ERROR_CHARS
-    lines = [_text(line, limit) for line in lines[:MAX_TRACEBACK_LINES]] if isinstance(lines, list) else []
+    lines = [_joined(line) for line in lines[:MAX_TRACEBACK_LINES]] if isinstance(lines, list) else []
     return Error(
         name=_text(content.get("ename"), 200) or "Error",
         value=_text(content.get("evalue"), limit),
-        traceback=shorten("\n".join(lines), limit),
+        traceback=_text("\n".join(lines), limit),
     )
 
 
@@ -279,7 +281,11 @@ def _whole(text: str, limit: int) -> str:
 def _text(value: object, limit: int) -> str:
     """Return a text's first and last part, `limit` characters in all; huge texts are cut before they are copied."""
     text = _joined(value)
-    return neutralise(shorten(text, limit)) if len(text) > MAX_TEXT_CHARS else shorten(neutralise(text), limit)
+    note = _CUT.search(text, len(text) // 2 - MAX_NOTE_CHARS, len(text) // 2 + MAX_NOTE_CHARS)
+    missing = int(note[1].replace(",", "")) - len(note[0]) if note else 0
+    if len(text) > MAX_TEXT_CHARS:
+        return neutralise(shorten(text, limit, missing))
+    return shorten(neutralise(text), limit, missing)
 
 
 def _joined(value: object) -> str:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.errors import ProtocolViolation
+from agent_tools.guest.kernel.session import _shorten
 from agent_tools.guest.wire.messages import CONTROL, IOPUB, SHELL, STDIN, MessageReader
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
@@ -341,6 +342,20 @@ def test_a_value_far_too_long_keeps_its_ends() -> None:
     assert (error.value[0], error.value[-1]) == ("a", "z")
     assert "characters left out" in error.value
     assert len(error.value) <= MAX_ERROR_CHARS + 100
+
+
+@pytest.mark.parametrize("size", [200_000, 1_000_000, 5_000_000])
+def test_characters_that_the_guest_has_left_out_are_counted(size: int) -> None:
+    content: dict[str, Any] = {"evalue": "x" * size, "traceback": ["File", "x" * (size - 5)]}
+    _shorten(content)
+    (error,) = shown("error", content)
+    assert isinstance(error, Error)
+    note = f"[... {size - MAX_ERROR_CHARS:,} characters left out ...]"
+    assert [text.split("\n")[1] for text in (error.value, error.traceback.removeprefix("File\n"))] == [note, note]
+    content = {"data": {"text/plain": "x" * size}}
+    _shorten(content)
+    data, _ = read_bundle(content["data"], Limits(max_text_chars=10))
+    assert data["text/plain"] == f"xxxxx\n[... {size - 10:,} characters left out ...]\nxxxxx"
 
 
 def test_a_very_long_stream_text_comes_whole_in_pieces() -> None:
