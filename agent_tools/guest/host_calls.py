@@ -194,8 +194,8 @@ class Host:
         for loop in list(self._loops):
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(loop.remove_reader, self._socket.fileno())
-        for deliver in list(self._pending.values()):
-            deliver(None, HostGone("The host is gone."))
+        while self._pending:
+            self._pending.popitem()[1](None, HostGone("The host is gone."))
 
     def _send(self, name: str, args: Any, kwargs: Any, deliver: Deliver) -> int:
         if os.getpid() != self._pid or self._is_gone:
@@ -211,7 +211,11 @@ class Host:
         except TooLarge as exc:
             raise HostCallTooLarge(f"{_SUBJECTS.get(name, f'The arguments of {name} are')} too large: {exc}") from None
         self._pending[number] = deliver
-        self._write(message)
+        try:
+            self._write(message)
+        except BaseException:
+            self._forget(number)
+            raise
         spin_wait.begin()
         return number
 
@@ -225,25 +229,29 @@ class Host:
             raise HostGone("The host is gone.")
 
     def _has_written(self, message: bytes) -> bool:
-        """Write a short message if there is room for it now: a socket takes it whole or not at all."""
+        """Write a short message if there is room for it now: Linux takes it whole or not at all, gVisor also a part."""
         with shield:
             if not self._writing.acquire(blocking=False):
                 return False
             try:
-                return self._written(message) > 0
+                if written := self._written(message):
+                    self._write_rest(memoryview(message)[written:])
+                return written > 0
             finally:
                 self._writing.release()
 
     def _write_all(self, message: bytes) -> None:
-        """Write a message, and read meanwhile: the host may read no call before its answers are read."""
-        rest = memoryview(message)
         with self._writing:
-            while rest and not self._is_gone:
-                written = self._written(rest)
-                rest = rest[written:]
-                if not written:
-                    self._writable.poll()
-                    self.take_in()
+            self._write_rest(memoryview(message))
+
+    def _write_rest(self, rest: memoryview) -> None:
+        """Write all, and read meanwhile: the host may read no call before its answers are read."""
+        while rest and not self._is_gone:
+            written = self._written(rest)
+            rest = rest[written:]
+            if not written:
+                self._writable.poll()
+                self.take_in()
 
     def _written(self, data: bytes | memoryview) -> int:
         """Write as much as there is room for now; return how many bytes."""
@@ -252,7 +260,7 @@ class Host:
         except BlockingIOError:
             return 0
         except OSError:
-            self._is_gone = True
+            self._end()
             return 0
 
     def _forget(self, number: int) -> None:
