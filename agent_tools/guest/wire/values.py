@@ -164,6 +164,10 @@ _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (list, list),
     (dict, dict),
     (dt.datetime, lambda value: dt.datetime.fromisoformat(value.isoformat(timespec="microseconds"))),
+    (dt.date, lambda value: dt.date(value.year, value.month, value.day)),
+    (dt.timedelta, lambda value: dt.timedelta(value.days, value.seconds, value.microseconds)),
+    (decimal.Decimal, decimal.Decimal),
+    (uuid.UUID, lambda value: uuid.UUID(int=value.int)),
 )
 
 

@@ -55,6 +55,20 @@ class Model(pydantic.BaseModel):
 
 
 Pair = collections.namedtuple("Pair", "a b")
+
+
+class Day(dt.date):
+    pass
+
+
+class Price(decimal.Decimal):
+    pass
+
+
+class Key(uuid.UUID):
+    pass
+
+
 NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 5, dt.timezone(dt.timedelta(hours=2)))
 
 SAME = [
@@ -98,6 +112,10 @@ def test_nan_stays_nan_alone_and_inside() -> None:
         (np.datetime64("2024-01-02T03:04:05.123456789"), dt.datetime(2024, 1, 2, 3, 4, 5, 123456)),
         (np.timedelta64(90, "s"), dt.timedelta(seconds=90)),
         (pd.Timestamp("2024-01-02 03:04:05.123456789"), dt.datetime(2024, 1, 2, 3, 4, 5, 123456)),
+        (pd.Timedelta("-1 days 03:04:05.123456789"), dt.timedelta(-1, 3 * 3600 + 4 * 60 + 5, 123456)),
+        (Day(2024, 2, 29), NOON.date()),
+        (Price("1.50"), decimal.Decimal("1.50")),
+        (Key(int=7), uuid.UUID(int=7)),
     ],
     ids=lambda value: type(value).__name__,
 )
