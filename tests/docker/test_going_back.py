@@ -645,5 +645,6 @@ def test_warnings_that_are_shown_or_raised_are_not_of_our_making(sandbox: Sandbo
         assert crash(sandbox) == Variables(kept=True, undone=1)
         execution = sandbox.run_code("len(os.listdir('/proc/self/fd'))")
         assert execution.stderr == ""
+        assert not execution.notes
         descriptors.append(execution.value)
     assert descriptors == descriptors[:1] * 4

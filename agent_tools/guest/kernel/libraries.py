@@ -110,7 +110,9 @@ class Warnings:
     def show(
         self, message: Any, category: type[Warning], filename: str, lineno: int, *more: Any, **kwargs: Any
     ) -> None:
-        """Do as `warnings.showwarning`."""
+        """Do as `warnings.showwarning`. That a fork has no threads, as Python warns of our own, is meant."""
+        if category is DeprecationWarning and filename.startswith(GUEST):
+            return
         text = str(message)
         is_of_glyph = text.startswith(OF_GLYPHS)
         if is_of_glyph:
