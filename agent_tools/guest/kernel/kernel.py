@@ -21,6 +21,7 @@ from contextvars import copy_context
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
+from IPython.core.tbtools import _safe_string
 from traitlets import Type
 
 from ..checkpoints.taking import Checkpoints
@@ -199,7 +200,12 @@ class SandboxKernel(IPythonKernel):
         if kind == request["msg_type"]:  # it has no reply
             return
         lines = traceback.format_exception(exc)
-        content = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc), "traceback": lines}
+        content = {
+            "status": "error",
+            "ename": type(exc).__name__,
+            "evalue": _safe_string(exc, "message"),
+            "traceback": lines,
+        }
         self.session.send(self.shell_channel, kind, {**content, "execution_count": self.execution_count}, request)
 
     def _awaits(self, code: str) -> bool:

@@ -225,6 +225,12 @@ def test_an_error_that_cannot_be_told_is_told_with_its_place(sandbox: Sandbox) -
 
 
 def test_an_error_is_formatted_once(sandbox: Sandbox) -> None:
+def test_an_error_that_raises_itself_when_it_is_told_ends_no_kernel(sandbox: Sandbox) -> None:
+    code = "x = 1\nclass E(Exception):\n    def __str__(self): raise self\nraise E"
+    assert error_of(sandbox, code)[0] == "E"
+    assert sandbox.run_code("x").value == 1
+
+
     sandbox.run_code("shown = []\nclass E(Exception):\n    def _render_traceback_(_): return shown.append(1) or ['E']")
     sandbox.run_code("raise E")
     assert sandbox.run_code("shown").value == [1]
