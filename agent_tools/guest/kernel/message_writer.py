@@ -108,9 +108,11 @@ class MessageWriter:
             return len(message)
 
     def _send_to_parent(self, message: bytes) -> None:
-        if len(message) <= MAX_CHILD_MESSAGE:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if len(message) <= MAX_CHILD_MESSAGE:
                 self._to_parent.send(message)
+            else:
+                os.write(2, b"[an output of %d bytes of a forked process was left out]\n" % len(message))
 
     def renew(self, connected: socket.socket) -> None:
         """Send over another socket, in a fork that becomes the kernel."""

@@ -28,6 +28,7 @@ from . import display, history, interrupts, libraries, magics, next_steps, plain
 from .cell_processes import cell_processes
 from .cells import CellShell
 from .countdown import Countdown
+from .finish import flush_files
 from .interrupts import INTERRUPTIONS
 from .lazy_names import NAMES, LazyNames
 from .libraries import GUEST
@@ -84,7 +85,6 @@ class Leave:
         return "exit() ends the code here; variables stay."
 
 
-class Unkept(dict[int, Any]):
 class CellEvents(EventManager):
     """IPython's events. Interrupts reach the callbacks at the end of a cell, too: one draws the figures."""
 
@@ -100,6 +100,7 @@ class CellEvents(EventManager):
             self.shell.showtraceback()
 
 
+class Unkept(dict[int, Any]):
     """A dict that stores nothing. IPython would keep all outputs of cells in memory, for writing notebooks."""
 
     def __missing__(self, key: int) -> list[Any]:
@@ -271,6 +272,7 @@ class SandboxShell(CellShell):
         streams, publisher = (sys.stdout, sys.stderr), self.display_pub
         result = await super().run_cell_async(*args, **kwargs)
         if self.kernel and self.kernel.session.is_fork:  # a child that the code forked, at the end of its program
+            flush_files()
             os._exit(0)
         if is_outermost:
             cell_processes.end()
@@ -343,13 +345,13 @@ class SandboxShell(CellShell):
         self.InteractiveTB = AutoFormattedTB(mode="Context", theme_name="neutral", tb_offset=1)
         self._set_leaving()
 
-    def init_user_ns(self) -> None:
-        """Fill the user's namespace, at the start and again for %reset."""
     def init_events(self) -> None:
         """Make the events."""
         self.events = CellEvents(self, available_events)
         self.events.register("pre_execute", self._clear_warning_registry)
 
+    def init_user_ns(self) -> None:
+        """Fill the user's namespace, at the start and again for %reset."""
         super().init_user_ns()
         self.lazy_names = LazyNames(self.user_ns)
         self._set_leaving()
@@ -419,6 +421,7 @@ class SandboxShell(CellShell):
             is_status = evalue.code is None or isinstance(evalue.code, int)
             status, stb = (evalue.code or 0, []) if is_status else (1, [str(evalue.code)])
         os.write(2, "".join(f"{line}\n" for line in stb).encode("utf-8", "backslashreplace"))
+        flush_files()
         os._exit(status & 0xFF)
 
     def _goes_on(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -570,3 +571,24 @@ def test_undo_leads_back_to_before_the_last_call_for_the_first_eight_quick_ones_
         sandbox.run_code(f"x = {number}")
     sandbox.undo()
     assert sandbox.run_code("x").value == 18
+
+
+# -- forks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_display_of_a_forked_child_that_is_left_out_is_told(sandbox: Sandbox) -> None:
+    show = "display({'text/plain': 'shown', 'text/html': 'x' * SIZE}, raw=True)"
+    code = f"import os\nif os.fork() == 0:\n    {show}\n    os._exit(0)\nos.wait()[1]"
+    done = sandbox.run_code(code.replace("SIZE", "10"))
+    assert (len(done.outputs), done.stderr) == (2, ""), done
+    assert re.fullmatch(
+        r"\[an output of 2\d{5} bytes of a forked process was left out\]\n",
+        sandbox.run_code(code.replace("SIZE", "200_000")).stderr,
+    )
+
+
+@pytest.mark.parametrize("end", ["", "\n    raise ValueError", "\n    exit(3)"])
+def test_a_forked_child_writes_its_open_files_at_its_end(sandbox: Sandbox, end: str) -> None:
+    code = f"import os\nchild = os.fork()\nif child == 0:\n    f = open('f.txt', 'w')\n    f.write('written'){end}"
+    sandbox.run_code(f"{code}\nelse:\n    os.waitpid(child, 0)")
+    assert sandbox.read_file("f.txt") == b"written"
