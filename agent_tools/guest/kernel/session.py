@@ -138,11 +138,11 @@ class WireSession(Session):
         }
 
     def _packed(self, message: dict[str, Any]) -> list[bytes]:
-        parent = message["parent_header"]
-        if parent is not self._parent[0]:  # all messages of a request have the same
-            self._parent = parent, self._json(parent)
+        parent, known = message["parent_header"], self._parent
+        if parent is not known[0]:  # all messages of a request have the same
+            self._parent = known = parent, self._json(parent)
         metadata, content = message["metadata"], message.get("content")
-        return [self._json(message["header"]), self._parent[1], self._json(metadata), self._pack_content(content)]
+        return [self._json(message["header"]), known[1], self._json(metadata), self._pack_content(content)]
 
     def _pack_content(self, content: Any) -> bytes:
         """Return a content as JSON; text is taken to be JSON already, as the stock session takes it."""

@@ -7,7 +7,7 @@ import json
 import math
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -232,6 +232,20 @@ def test_buffers_that_do_not_fit_are_an_error_and_not_dropped(buffers: list[byte
 def test_buffers_of_any_kind_are_sent_as_bytes() -> None:
     parts, _ = sent("comm_msg", {}, buffers=[b"a", bytearray(b"b"), memoryview(b"cd"), array.array("H", [1])])
     assert parts[4:] == [b"a", b"b", b"cd", b"\1\0"]
+
+
+def test_a_message_keeps_its_parent_though_another_one_is_sent_meanwhile() -> None:
+    kept = Kept()
+    session = wire_session(kept)
+
+    class Meanwhile:
+        def __iter__(self) -> Iterator[int]:
+            session.send(ChannelNumber(IOPUB), "status", {}, parent={"header": {"msg_id": "other"}})
+            return iter(())
+
+    header = {**session.msg_header("status"), "late": Meanwhile()}
+    session.send(ChannelNumber(IOPUB), "status", {}, parent={"header": {"msg_id": "mine"}}, header=header)
+    assert [json.loads(parts[1])["msg_id"] for _, parts in kept.messages] == ["other", "mine"]
 
 
 def test_a_message_goes_out_on_its_channel_and_after_what_was_printed() -> None:
