@@ -35,7 +35,10 @@ GRACE = 1.0  # seconds from the alarm to the end of a process that does not heed
 MAX_REASON = 300  # characters
 MAX_NAME = 200
 MIN_SECONDS = 0.01
-_NOT_THEIRS = re.compile(r"_+|_i+|_i?\d+|_[doi]h|In|Out|__.*__|exit|quit|get_ipython")
+_NOT_THEIRS = re.compile(
+    r"_+|_i+|_i?\d+|_[doi]h|In|Out|exit|quit|get_ipython"
+    r"|__(annotat\w+|builtins?|cached|conditional_annotations|doc|file|loader|name|package|spec|warningregistry)__"
+)
 
 Variables = list[tuple[str, Any]]
 
@@ -78,7 +81,8 @@ def begin(address: str, bounds: Bounds, provided: Mapping[str, Any]) -> None:
                     Saving(connected, variables, shell.user_ns, bounds).run()
             finally:
                 os._exit(0)
-        os.waitpid(child, 0)
+        with contextlib.suppress(ChildProcessError):  # code ignores SIGCHLD
+            os.waitpid(child, 0)
 
 
 def _fork() -> int:

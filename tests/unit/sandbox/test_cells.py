@@ -225,13 +225,13 @@ def test_an_error_that_cannot_be_told_is_told_with_its_place(sandbox: Sandbox) -
     assert done.stderr == ""
 
 
-def test_an_error_is_formatted_once(sandbox: Sandbox) -> None:
 def test_an_error_that_raises_itself_when_it_is_told_ends_no_kernel(sandbox: Sandbox) -> None:
     code = "x = 1\nclass E(Exception):\n    def __str__(self): raise self\nraise E"
     assert error_of(sandbox, code)[0] == "E"
     assert sandbox.run_code("x").value == 1
 
 
+def test_an_error_is_formatted_once(sandbox: Sandbox) -> None:
     sandbox.run_code("shown = []\nclass E(Exception):\n    def _render_traceback_(_): return shown.append(1) or ['E']")
     sandbox.run_code("raise E")
     assert sandbox.run_code("shown").value == [1]
@@ -285,6 +285,11 @@ def test_one_that_ends_the_process_that_saves_it_costs_itself_alone(sandbox: San
     assert [(each.name, "exit code 3" in each.reason) for each in report.missing if each.name == "ends"] == [
         ("ends", True)
     ]
+
+
+def test_code_that_ignores_the_end_of_children_keeps_its_variables(sandbox: Sandbox) -> None:
+    sandbox.run_code("import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nx = 1")
+    assert "x" in sandbox.save(variables=True).variables.kept
 
 
 def test_names_that_are_no_text_are_passed_over(sandbox: Sandbox) -> None:
@@ -382,18 +387,6 @@ def test_an_interrupt_ends_the_cell_whatever_it_meets(sandbox: Sandbox, met: str
     assert sandbox.run_code("1").value == 1
 
 
-def test_an_interrupt_between_a_change_of_the_streams_and_its_undoing_loses_no_later_output(sandbox: Sandbox) -> None:
-    sandbox.run_code(
-        "import io, signal, sys\nfrom IPython.core.displaypub import CapturingDisplayPublisher\nshell = get_ipython()"
-    )
-    half = "sys.stdout = sys.stderr = io.StringIO()\nshell.display_pub = CapturingDisplayPublisher()\n"
-    assert error_of(sandbox, f"{half}signal.raise_signal(signal.SIGINT)")[0] == "KeyboardInterrupt"
-    done = sandbox.run_code("print(1); print(2, file=sys.stderr); display(3)")
-    assert (done.stdout, done.stderr, done.outputs[-1]) == ("1\n", "2\n", Display({"text/plain": "3"}))
-
-
-def test_code_that_awaits_is_cancelled_once_and_may_clean_up(sandbox: Sandbox) -> None:
-    code = "try:\n    print('begun', flush=True)\n    await asyncio.sleep(60)\nfinally:\n"
 @pytest.mark.parametrize("before", ["", "await asyncio.sleep(0)\n"])
 def test_what_runs_at_the_end_of_a_cell_ends_at_the_limit_and_costs_no_variables(sandbox: Sandbox, before: str) -> None:
     sandbox.run_code("import functools, subprocess\nevents = get_ipython().events")
@@ -432,6 +425,18 @@ def test_code_that_has_used_up_its_descriptors_is_interrupted_like_any_code(sand
     assert sandbox.run_code("files.clear()\nchild.kill()").ok
 
 
+def test_an_interrupt_between_a_change_of_the_streams_and_its_undoing_loses_no_later_output(sandbox: Sandbox) -> None:
+    sandbox.run_code(
+        "import io, signal, sys\nfrom IPython.core.displaypub import CapturingDisplayPublisher\nshell = get_ipython()"
+    )
+    half = "sys.stdout = sys.stderr = io.StringIO()\nshell.display_pub = CapturingDisplayPublisher()\n"
+    assert error_of(sandbox, f"{half}signal.raise_signal(signal.SIGINT)")[0] == "KeyboardInterrupt"
+    done = sandbox.run_code("print(1); print(2, file=sys.stderr); display(3)")
+    assert (done.stdout, done.stderr, done.outputs[-1]) == ("1\n", "2\n", Display({"text/plain": "3"}))
+
+
+def test_code_that_awaits_is_cancelled_once_and_may_clean_up(sandbox: Sandbox) -> None:
+    code = "try:\n    print('begun', flush=True)\n    await asyncio.sleep(60)\nfinally:\n"
     outputs = sandbox.stream(f"{code}    import time\n    time.sleep(0.2)\n    print('cleaned')")
     next(outputs)
     sandbox.interrupt()

@@ -264,10 +264,12 @@ def test_only_what_the_session_has_made_is_a_variable() -> None:
         "In": [],
         "_oh": {},
         "__name__": "m",
+        "__annotations__": {},
+        "__version__": "1",
     }
     namespace |= {"_private": 2, "mine": mine, "stub": print, "changed": 3, "__doc__": None, "exit": 1}
     found = variables_of(namespace, {"open": open, "stub": print, "changed": print})
-    assert found == [("x", 1), ("_private", 2), ("mine", mine), ("changed", 3)]
+    assert found == [("x", 1), ("__version__", "1"), ("_private", 2), ("mine", mine), ("changed", 3)]
 
 
 def test_what_was_raised_is_told_in_a_line_whatever_it_is() -> None:
