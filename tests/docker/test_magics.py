@@ -278,6 +278,8 @@ def test_figures_are_shown_under_a_backend_that_was_chosen_before_they_were_draw
         pytest.param("!pip install numpy>=1", "Requirement already satisfied: numpy>=1 (", id="without quotes"),
         pytest.param("%pip install", "Packages cannot be changed here", id="nothing named"),
         pytest.param("%pip list", "numpy==", id="list"),
+        pytest.param("!pip freeze >f.txt\n!grep numpy f.txt", "numpy==", id="list into a file"),
+        pytest.param("pkg = 'x-y'\n!pip install {pkg}", "x-y cannot be installed here", id="by a variable"),
         pytest.param("!pip freeze | head -1", "==", id="list through a pipeline"),
         pytest.param("!pip install x-y 2>&1 | tail -3", "x-y cannot be installed here", id="through a pipeline"),
         pytest.param("os.system('pip3 install x-y')", "x-y cannot be installed here", id="by os.system"),

@@ -6,6 +6,7 @@ A magic that cannot work here prints one sentence that says so.
 import asyncio
 import codecs
 import os
+import re
 import selectors
 import shlex
 import shutil
@@ -199,7 +200,9 @@ def _words(command: str) -> list[str]:
         words = list(lexer)
     except ValueError:
         return []
-    return [] if "\n" in command or any(set(word) <= SHELL_MARKS for word in words) else words
+    if "\n" in command or any(set(word) <= SHELL_MARKS or re.match(">[^=]", word) for word in words):
+        return []
+    return words
 
 
 LOOK_SECONDS = 0.05  # between two looks at a command whose output is taken elsewhere
@@ -213,9 +216,9 @@ def run_shell_command(shell: Any, command: str) -> None:
 
     An interrupt ends the cell, and not this command alone.
     """
+    command = shell.var_expand(command, depth=2)
     if handles(command):
         return
-    command = shell.var_expand(command, depth=2)
     if _words(command)[:1] == ["cd"]:
         say(CD_ALONE)
     shell.user_ns["_exit_code"] = -signal.SIGINT  # unless it ends by itself
