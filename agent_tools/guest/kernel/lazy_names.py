@@ -64,10 +64,11 @@ class LazyNames:
         return name in self.namespace or hasattr(builtins, name)
 
 
-def _defined(node: ast.AST) -> Iterator[str]:
+def _defined(tree: ast.AST) -> Iterator[str]:
     """Yield the names that a module defines at its top level."""
-    for child in ast.iter_child_nodes(node):
-        match child:
+    nodes = [tree]  # no recursion: an expression may be deep
+    while nodes:
+        match node := nodes.pop():
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
             case ast.alias(name=name, asname=other):
@@ -77,4 +78,4 @@ def _defined(node: ast.AST) -> Iterator[str]:
             case ast.Lambda():
                 pass
             case _:
-                yield from _defined(child)
+                nodes += ast.iter_child_nodes(node)
