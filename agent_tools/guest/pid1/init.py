@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import NoReturn
 
 from ..checkpoints import oom_priority
@@ -58,6 +59,7 @@ RunKernel = Callable[[list[int], str], None]
 
 RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
 CHECK_SECONDS = 1.0  # seconds between two looks at the main thread of the kernel
+REAPED_AT_ONCE = 1000  # ended children, more than a sandbox may have
 ARMED_AFTER = 0.25  # seconds of a run that the host may take to arm it
 NO_ROOM = "there is no room for its process"
 WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
@@ -325,7 +327,7 @@ class Init:
     def reap(self, *, block: bool = False) -> None:
         """Collect ended children; where the kernel is among them, stop what it left, report, and end it."""
         with contextlib.suppress(ChildProcessError):
-            while True:
+            for _ in repeat(None) if block else range(REAPED_AT_ONCE):  # code may make them as fast
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | (0 if block else os.WNOHANG))
                 if ended is None:
                     return

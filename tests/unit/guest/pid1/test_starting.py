@@ -17,7 +17,8 @@ from agent_tools.guest import commands
 from agent_tools.guest.checkpoints.datagrams import AWAKE
 from agent_tools.guest.checkpoints.keeper import COPY_ENDED, Copy
 from agent_tools.guest.pid1.helper_processes import HelperProcesses
-from agent_tools.guest.pid1.init import NO_ROOM, Init
+from agent_tools.guest.pid1.init import NO_ROOM, REAPED_AT_ONCE, Init
+from agent_tools.guest.processes import is_child
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked
 from tests.unit.guest.pid1.no_room import forbid_descriptors, forbid_processes
 
@@ -73,6 +74,19 @@ def told_of_a_short_life() -> list[Any]:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         init.reap()
     return host.told
+
+
+def left_by_a_look() -> list[Any]:
+    """Return whether children that ended are left by one look, and by one that waits for all."""
+    init = Init(cast("Any", Host()), lambda *_: None, cast("Any", Reach()))
+    pids = [os.fork() or os._exit(0) for _ in range(REAPED_AT_ONCE + 1)]
+    for pid in pids:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    left = []
+    for block in (False, True):
+        init.reap(block=block)
+        left.append(any(map(is_child, pids)))
+    return left
 
 
 def told_without_room() -> list[Any]:
@@ -131,6 +145,18 @@ def test_a_copy_that_is_killed_when_it_was_woken_is_told(has_kernel: bool, reaso
             told = told_after_waking(has_kernel=has_kernel)
         finally:
             os._exit(0 if told == [Failed(2, reason)] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_one_look_collects_only_so_many_children_unless_it_waits_for_all() -> None:
+    """Code may make children as fast as they are collected."""
+    pid = os.fork()
+    if pid == 0:
+        left = []
+        try:
+            left = left_by_a_look()
+        finally:
+            os._exit(0 if left == [True, False] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
