@@ -216,17 +216,15 @@ class SandboxKernel(IPythonKernel):
             return False
 
     def _run_at_once(self, answer: Coroutine[Any, Any, Any]) -> None:
-        """Run a handler with the loop marked as running; if the handler waits, finish it in the loop."""
+        """Run a handler with the loop marked as running. None of ipykernel's waits."""
         asyncio._set_running_loop(self.loop)
         self.loop.is_marked = True
         try:
-            waits_for = self.loop.context.run(answer.send, None)
-        except StopIteration:
-            return
+            with contextlib.suppress(StopIteration):
+                self.loop.context.run(answer.send, None)
         finally:
             self.loop.is_marked = False
             asyncio._set_running_loop(None)
-        self.loop.finish(_rest(answer, waits_for))
 
     def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
         """Publish the progress of a request, unless it is unwatched."""
@@ -336,12 +334,3 @@ class SandboxKernel(IPythonKernel):
 
 def _at_once(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
-
-
-async def _rest(answer: Coroutine[Any, Any, Any], waits_for: Any) -> None:
-    """Continue a coroutine that began without a loop, and waits for a future."""
-    with contextlib.suppress(StopIteration):
-        while True:
-            with contextlib.suppress(Exception):  # raised again in the coroutine, by the future that it waits for
-                await (asyncio.sleep(0) if waits_for is None else waits_for)
-            waits_for = answer.send(None)
