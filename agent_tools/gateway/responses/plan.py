@@ -30,7 +30,7 @@ from agent_tools.gateway.conversations.fingerprint import ConversationFingerprin
 from agent_tools.gateway.conversations.recognised import FoundContainer
 from agent_tools.gateway.conversations.stored import ServerOnlyFields, check_item_ids
 from agent_tools.gateway.files import SHOWN_DIR
-from agent_tools.gateway.requests.api_errors import invalid
+from agent_tools.gateway.requests.api_errors import full, invalid
 from agent_tools.gateway.responses.approvals import Decision
 from agent_tools.gateway.responses.client_shell import local_shell
 from agent_tools.gateway.responses.composer import ResponseContext
@@ -180,6 +180,8 @@ def _previous(services: Services, owner: str, request: ResponseRequest) -> Respo
     if previous.status in ACTIVE:
         message = f"Previous response with id '{id_[:80]}' has not ended: wait for its end, or cancel it."
         raise invalid(message, "previous_response_id", "previous_response_not_ended")
+    if (size := len(previous.conversation)) > (most := services.config.max_conversation_bytes):
+        raise full(f"The conversation has {size:,} bytes, and {most:,} are the maximum: begin another one.")
     return previous  # a failed one is continued from the rounds that were done
 
 

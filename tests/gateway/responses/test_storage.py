@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,14 @@ from agent_tools.containers.failures import DiskFull
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.responses.storage import check_quota
-from agent_tools.gateway.store.records import ResponseInput, StoredCall, StoredEvents, StoredItem, StoredResponse
+from agent_tools.gateway.store.records import (
+    ResponseEnd,
+    ResponseInput,
+    StoredCall,
+    StoredEvents,
+    StoredItem,
+    StoredResponse,
+)
 from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import KEYS, code, has_ended, nearly_full, post, refused, retrieve, stream, until
@@ -151,3 +159,23 @@ def test_of_the_input_only_what_a_page_shows_is_read(new_gateway: NewGateway) ->
     assert page["has_more"]
     assert page["data"][0]["content"] == [{"type": "input_text", "text": "0"}]
     assert [item["id"] for item in httpx.get(items, params={"after": "msg_1"}).json()["data"]] == ["msg_0"]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed"])
+def test_a_conversation_does_not_grow_without_end_from_response_to_response(
+    new_gateway: NewGateway, status: str
+) -> None:
+    reply = ScriptedReply(text="Ok.") if status == "completed" else ScriptedReply(status=400, text="Too long.")
+    gateway = new_gateway({"m": lambda _: reply}, max_conversation_bytes=1_000)
+    last, sizes = None, list[int]()
+    for _ in range(4):
+        begun = post(gateway, input="x" * 400, tools=[], background=True, previous_response_id=last)
+        if begun.status_code != 200:
+            break
+        last = begun.json()["id"]
+        assert until(partial(has_ended, gateway, last))["status"] == status
+        sizes.append(len(gateway.services.store.get(ResponseEnd, last).conversation))
+    assert (begun.status_code, begun.json()["error"]["code"]) == (400, "storage_limit_exceeded")
+    assert len(sizes) in (2, 3)
+    assert sizes[-2] <= 1_000 < sizes[-1]
+    assert post(gateway, input="x", tools=[], previous_response_id=last, store=False).status_code == 400
