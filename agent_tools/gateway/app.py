@@ -101,6 +101,8 @@ async def _lifespan(
     make: Callable[[], Services], mounts: Sequence[Mount], end_waits: Callable[[], None], app: Starlette
 ) -> AsyncIterator[None]:
     services = await run_in_threadpool(make)
+    config = services.config  # a thread for each request and response, which keys share already
+    anyio.to_thread.current_default_thread_limiter().total_tokens = config.max_connections + config.max_responses
     async with contextlib.AsyncExitStack() as opened:  # all are closed, also if one fails to
         opened.push_async_callback(run_in_threadpool, services.close)
         opened.push_async_callback(services.upstream.aclose)
@@ -108,11 +110,9 @@ async def _lifespan(
         app.state.readiness = readiness = Readiness(services)
         opened.push_async_callback(readiness.close)
         app.state.scrapes = anyio.CapacityLimiter(1)  # strangers may ask for them: they take no thread of others
-        app.state.jobs = jobs = Jobs(
-            services.config, services.pool, services.containers.queue, end_waits, services.keys.has
-        )
+        app.state.jobs = jobs = Jobs(config, services.pool, services.containers.queue, end_waits, services.keys.has)
         opened.push_async_callback(jobs.close)
-        app.state.sockets = sockets = ResponseSockets(services.config)
+        app.state.sockets = sockets = ResponseSockets(config)
         opened.push_async_callback(sockets.close)
         services.end_jobs_of, jobs.failed = jobs.end_of, services.job_failed
         services.metrics.queue.set_function(lambda: services.containers.queue.waiting)

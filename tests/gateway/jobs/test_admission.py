@@ -109,3 +109,33 @@ def test_a_key_that_takes_all_it_can_get_leaves_room_for_another(
         limits = {"max_responses": 12} if not asked else {"max_sandboxes": 4, "max_queue": 8}
         config = GatewayConfig(upstream.base_url, api_keys=KEYS, data_dir=work_dir / "d", pool=0, **limits)
         asyncio.run(_b_beside_a(config, process_runtime, go_on, asked))
+
+
+def test_requests_of_one_key_that_wait_in_threads_leave_threads_for_others(
+    process_runtime: Runtime, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = GatewayConfig("http://127.0.0.1:1", data_dir=work_dir, api_keys=KEYS)
+    mine, yours = ({"Authorization": f"Bearer {key}"} for key in KEYS)
+
+    async def main() -> None:
+        async with serving(config, process_runtime) as (client, app):
+            services, may_go_on, waiting = app.state.services, threading.Event(), list[str]()
+            find = services.uploads.find
+
+            def hanging(owner: str, id_: str) -> Any:
+                waiting.append(id_)
+                may_go_on.wait(60)
+                return find(owner, id_)
+
+            monkeypatch.setattr(services.uploads, "find", hanging)
+            most = config.most_of_key(config.max_connections)
+            asked = [asyncio.ensure_future(client.get("/v1/files/file-1", headers=mine)) for _ in range(most)]
+            try:
+                await asyncio.wait_for(until_true(lambda: len(waiting) == most), 60)
+                answer = await asyncio.wait_for(client.get("/v1/files", headers=yours), 60)
+            finally:
+                may_go_on.set()
+            assert answer.status_code == 200
+            assert {(await each).status_code for each in asked} == {404}
+
+    asyncio.run(main())
