@@ -85,6 +85,17 @@ class Activities:
         finally:
             activity.followers -= 1
 
+    def then(self, activity: Activity, work: Callable[[], object]) -> None:
+        """Do work in a thread once a running activity is over."""
+
+        async def wait() -> None:
+            if over := self._end_of(activity):
+                await over.wait()
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(work)
+
+        self._group.start_soon(wait)
+
     async def take_turn(self, activity: Activity, within: float) -> bool:
         """Wait until an earlier activity is over, up to a time in seconds; return True if another call will report it.
 

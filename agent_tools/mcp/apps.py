@@ -6,8 +6,8 @@ the answers of tools are the same with and without it.
 
 from __future__ import annotations
 
-import json
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 from mcp_types import TextResourceContents
 
+from agent_tools.bodies.json_body import size_of
 from agent_tools.browser.figures import FRAME, SCRIPTS, STYLE, figure_libraries, library_file, shared_file
 from agent_tools.browser.outputs import live_outputs
 from agent_tools.containers.keys import first_of_most
@@ -54,17 +55,21 @@ def _page() -> str:
 
 
 class PageRuns:
-    """The outputs of the newest runs. In the event loop."""
+    """The outputs of the newest runs. For any thread."""
 
     def __init__(self, figures: str) -> None:
         self._figures = figures
+        self._lock = threading.Lock()
         self._runs: list[tuple[str, str, GotOutputs]] = []  # with the owner and the source
 
     def add(self, activity: Activity, failure: str = "") -> None:
-        """Store the outputs of a run that has ended; `failure` says why it could not be run."""
+        """Store the outputs of a run that has ended; `failure` says why it could not be run.
+
+        Not for an event loop: there may be large pictures.
+        """
         if activity.is_shown:
             return
-        activity.is_shown, place = True, activity.place
+        place = activity.place
         execution = activity.execution if isinstance(activity, CodeActivity) else None
         found = GotOutputs(
             container=place.container,
@@ -74,13 +79,16 @@ class PageRuns:
             base=BASE,
             libraries=figure_libraries(self._figures),
         )
-        self._runs.append((place.owner, activity.source, found))
-        if len(self._runs) > MAX_RUNS:
-            del self._runs[first_of_most([owner for owner, *_ in self._runs])]
+        with self._lock:
+            if not activity.is_shown:  # nor was it by another thread
+                self._runs.append((place.owner, activity.source, found))
+            activity.is_shown = True
+            if len(self._runs) > MAX_RUNS:
+                del self._runs[first_of_most([owner for owner, *_ in self._runs])]
 
     def find(self, owner: str, container: str, source: str) -> GotOutputs:
         """Return the outputs of the newest run of this code or command, of any if it is ''."""
-        for owns, ran, found in reversed(self._runs):
+        for owns, ran, found in self._runs[::-1]:
             if (owns, found.container) == (owner, container) and source in ("", ran):
                 return found
         return GotOutputs(container=container, status="unknown")
@@ -102,7 +110,7 @@ def _outputs(activity: Activity, failure: str) -> Iterator[dict[str, Any]]:
 def _bounded(outputs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     left, left_out = MAX_OUTPUTS, 0
     for output in outputs:
-        size = len(json.dumps(output))
+        size = size_of(output, MAX_OUTPUTS)
         if size > left:
             left_out += 1
         else:

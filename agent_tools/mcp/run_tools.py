@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import anyio.to_thread
 from mcp_types import CallToolResult
 
 from agent_tools.code_reader import checked_code
@@ -53,7 +54,7 @@ async def get_outputs(call: McpCall, given: GetOutputs) -> CallToolResult:
             await activities.take_turn(running, min(given.seconds, call.services.bounds.answer_within))
         if not running.is_over:
             return said("", GotOutputs(container=container, status="running", progress=running.progress))
-        call.show(running)
+        await anyio.to_thread.run_sync(call.show, running)
     return said("", call.services.runs.find(call.owner, container, given.code))
 
 

@@ -109,6 +109,7 @@ class McpCall:
             task = self.services.tasks.add(
                 activity, lambda over: _joined(before, self._ended(over, told(over, whole=True)))
             )
+            activities.then(activity, task.settle)
             return {"resultType": "task", **task.state()}
         return _joined(before, await self._taken(activity))
 
@@ -123,14 +124,17 @@ class McpCall:
         return await self._told(activity)
 
     def show(self, activity: Activity) -> None:
-        """Let the page for answers show the outputs of a run that has ended."""
+        """Let the page for answers show the outputs of a run that has ended. Not for the event loop."""
         self.services.runs.add(activity, self.reason(activity.failure) if activity.failure else "")
 
     async def _told(self, activity: Activity) -> CallToolResult:
-        return self._ended(activity, await anyio.to_thread.run_sync(told, activity))  # it may have large pictures
+        return await anyio.to_thread.run_sync(lambda: self._ended(activity, told(activity)))
 
     def _ended(self, activity: Activity, answer: CallToolResult) -> CallToolResult:
-        """Return an answer with the failure of its activity, if there is one, and show its end on the page."""
+        """Return an answer with the failure of its activity, if there is one, and show its end on the page.
+
+        Not for the event loop: there may be large pictures.
+        """
         if self.has_page and activity.is_over:
             self.show(activity)
         if not activity.failure:

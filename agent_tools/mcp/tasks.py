@@ -58,11 +58,21 @@ class RunTask:
         activity = self._activity
         if activity is None:
             return self._facts
+        poll = POLL if activity.seconds < _MINUTE else POLL_LATER
+        message = " ".join(activity.progress.split())[-TAIL:]
+        working = {"status": "working", "statusMessage": message, "pollIntervalMs": poll}
+        return {**self._facts, "lastUpdatedAt": utc_text(time.time()), **working}
+
+    @property
+    def is_settled(self) -> bool:
+        """The task has its end."""
+        return self._activity is None
+
+    def settle(self) -> None:
+        """Make the result of a run that is over. Not for the event loop: it may have large pictures."""
+        activity = self._activity
+        assert activity
         facts = {**self._facts, "lastUpdatedAt": utc_text(time.time())}
-        if not activity.is_over:
-            poll = POLL if activity.seconds < _MINUTE else POLL_LATER
-            message = " ".join(activity.progress.split())[-TAIL:]
-            return {**facts, "status": "working", "statusMessage": message, "pollIntervalMs": poll}
         if activity.was_cancelled:
             self._facts = {**facts, "status": "cancelled"}
         else:
@@ -70,7 +80,6 @@ class RunTask:
             self._facts = {**facts, "status": "completed", "result": result}
             self.size = size_of(result, math.inf)
         self._activity = None
-        return self._facts
 
     async def cancel(self) -> None:
         """End the run, if it is still running; variables stay."""
@@ -108,7 +117,7 @@ class RunTasks:
         """Forget tasks that have expired, and the oldest that are over of this owner."""
         now = time.time()
         self._tasks = {id_: task for id_, task in self._tasks.items() if task.expires > now}
-        over = [task for task in self._tasks.values() if task.state()["status"] != "working"]
+        over = [task for task in self._tasks.values() if task.is_settled]
         ended = [task.id for task in over if task.owner == owner]
         for id_ in ended[:-MAX_ENDED]:
             del self._tasks[id_]

@@ -12,7 +12,10 @@ from mcp import Client, MCPError
 from mcp.client.extension import ClientExtension, ResultClaim, advertise
 from pydantic import ConfigDict
 
+from agent_tools.mcp.apps import EXTENSION as PAGES
+from agent_tools.mcp.apps import MIME
 from agent_tools.mcp.tasks import EXTENSION, MAX_ENDED, RunTasks, TaskParams
+from tests.gateway.in_loop import LargeJsonHere
 from tests.mcp_door.conftest import FOREVER, Converse, text_of
 from tests.unit.mcp.test_apps import ran
 
@@ -200,14 +203,11 @@ def test_tasks_that_are_over_are_forgotten_by_number_and_by_age() -> None:
     def told(_: object) -> mcp_types.CallToolResult:
         return mcp_types.CallToolResult(content=[])
 
-    def over() -> Any:
-        activity = ran("a")
-        activity._ended = activity._began
-        return activity
-
     tasks = RunTasks(60)
     running, other = tasks.add(ran("a"), told), tasks.add(ran("a", owner="other"), told)
-    old = [tasks.add(over(), told) for _ in range(MAX_ENDED + 2)]
+    old = [tasks.add(ran("a"), told) for _ in range(MAX_ENDED + 2)]
+    for task in old:
+        task.settle()
     known = [task for task in (running, *old) if _is_known(tasks, "me", task.id)]
     assert known == [running, *old[2:]]
     assert tasks.find("other", other.id) is other
@@ -223,9 +223,8 @@ def test_the_results_of_all_keys_are_bounded_in_bytes(monkeypatch: pytest.Monkey
 
     tasks, made = RunTasks(60), []
     for owner in ("one", "one", "two", "one"):
-        activity = ran("a", owner=owner)
-        activity._ended = activity._began
-        made.append(tasks.add(activity, told))
+        made.append(tasks.add(ran("a", owner=owner), told))
+        made[-1].settle()
     assert [_is_known(tasks, task.owner, task.id) for task in made] == [False, False, True, True]
 
 
@@ -234,3 +233,32 @@ def _is_known(tasks: RunTasks, owner: str, id_: str) -> bool:
         return tasks.find(owner, id_) is not None
     except MCPError:
         return False
+
+
+LARGE_PICTURE = """
+import io
+from PIL import Image
+from IPython.display import display, Image as Picture
+Image.frombytes("RGB", (400, 400), os.urandom(480_000)).save(made := io.BytesIO(), "PNG")
+display(Picture(made.getvalue()))
+"""
+
+
+@pytest.mark.parametrize("within", [0.3, 45.0])
+def test_no_picture_is_encoded_in_the_event_loop(converse: Converse, within: float) -> None:
+    async def talk(client: Client) -> None:
+        with LargeJsonHere() as found:
+            answer = await client.call_tool(
+                "run_python", {"code": f"{GO if within < 1 else 'import os'}{LARGE_PICTURE}"}
+            )
+            content = answer.model_dump()["content"]
+            if tasks.given:
+                await client.call_tool("put_file", {"path": "go", "content": ""})
+                content = (await ended(client, tasks.given[0]["taskId"]))["result"]["content"]
+            shown = await client.call_tool("get_outputs", {"container": "", "code": ""})
+        assert "image" in [each["type"] for each in content]
+        assert "image" in [each["kind"] for each in shown.structured_content["outputs"]]
+        assert [each for each in found.sizes if each[0] == "base64"] == []
+
+    tasks = Tasks()
+    converse(talk, answer_within=within, extensions=(tasks, advertise(PAGES, {"mimeTypes": [MIME]})))
