@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from agent_tools.bodies.json_body import parsed
-from tests.gateway.asking import KEYS
+from tests.gateway.asking import KEYS, until
 from tests.gateway.conftest import New
 from tests.recorder import CHAT, Answer, Recorder, Seen, connect, events
 
@@ -265,3 +265,24 @@ def test_the_work_ends_with_its_client(new: New) -> None:
         pass
     is_free.set()
     assert found.status_code == 200
+
+
+def test_a_client_that_leaves_says_nothing_on_what_the_upstream_lacks(new: New) -> None:
+    gateway, upstream = new(api_keys=KEYS)
+    is_asked, is_free = threading.Event(), threading.Event()
+
+    def answer(seen: Seen) -> Answer:
+        if "chat" in seen.target:
+            is_asked.set()
+            is_free.wait()
+        return Answer(status=404)
+
+    upstream.answer = answer
+    with connect(gateway.url) as connection:
+        body = json.dumps(BODY).encode()
+        head = f"POST /v1/messages HTTP/1.1\r\nHost: h\r\nx-api-key: {KEYS[0]}\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        is_asked.wait()
+    until(lambda: gateway.app.state.jobs.active == 0)
+    is_free.set()
+    assert not gateway.services.upstream.has_no_messages

@@ -52,7 +52,8 @@ async def create_message(request: Request) -> Response:
     jobs.follow(job, place)
     is_streamed, whole = wanted.stream, lambda: job.composer.message
     answer = await answer_by(request, job, whole, stream=is_streamed, end=b"", sign_of_life=_PING)
-    services.upstream.record_no_messages()
+    if answer.status_code == 200:
+        services.upstream.record_no_messages()
     add_upstream_headers(request, wanted.model, wanted.options)
     return answer
 
