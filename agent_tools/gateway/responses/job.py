@@ -259,7 +259,7 @@ class ResponseJob(TurnJob):
             self._add_to_conversation(found.stored, body, hidden, container_id)
         self.answer = packed(body)
         if self._storage:
-            events = [*self.log.events, encoded(event)]
+            events = [*self.log.events, encoded(event)] if self.plan.request.background else []
             if not self._storage.end(body, self.end(), self.answer, hidden, events):
                 self._not_stored(body)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Union
 
 from agent_tools.agents.steps import CallDone
 from agent_tools.browser.outputs import ending_of, figure_of, live_outputs
@@ -32,8 +32,8 @@ from agent_tools.text import fold_lines
 MAX_DETAILS = 4 * MIB  # of JSON, in one response
 _EVENT = 200  # bytes of an event beside its output
 
-ImageUrl = Callable[[Picture], str]
-"""Returns the URL at which a client can see a picture."""
+ImageUrl = Callable[[Picture], Union[str, None]]
+"""Returns the URL at which a client can see a picture; None for one that is too large for the response."""
 
 
 class Details:
@@ -94,8 +94,8 @@ def _outputs(execution: Execution, image_url: ImageUrl, details: Details | None)
                 printed.append(f"\n{output.text}\n")
             case Result() | Display():
                 end_print()
-                urls = [image_url(picture) for picture in execution.pictures_in(output)]
-                outputs += _rich(output, urls, details.figure(output.data) if details else {})
+                images = [_image(picture, image_url) for picture in execution.pictures_in(output)]
+                outputs += _rich(output, images, details.figure(output.data) if details else {})
             case Error() | TimedOut() | Died():
                 end_print()
                 outputs.append(_logs(output.text, **({"error": ending_of(output)} if details else {})))
@@ -108,11 +108,17 @@ def _outputs(execution: Execution, image_url: ImageUrl, details: Details | None)
     return outputs
 
 
-def _rich(output: Result | Display, urls: list[str], details: JsonObject) -> list[JsonObject]:
-    if urls:
-        first, *others = ({"type": "image", "url": url} for url in urls)
+def _rich(output: Result | Display, images: list[JsonObject], details: JsonObject) -> list[JsonObject]:
+    if images:
+        first, *others = images
         return [{**first, **details}, *others]
     return [_logs(output.text, **details)] if output.text or details else []
+
+
+def _image(picture: Picture, image_url: ImageUrl) -> JsonObject:
+    if (url := image_url(picture)) is None:
+        return _logs(f"[a picture of {len(picture.data):,} bytes is left out: the response would become too large]")
+    return {"type": "image", "url": url}
 
 
 def _logs(text: str, **details: Any) -> JsonObject:

@@ -413,9 +413,17 @@ def _context(
             return file.id if file else None
         return None
 
-    def image_url(picture: Picture) -> str:
-        file_id = find_file(PurePath(picture.path).name) if config.image_urls == "content" else None
-        return f"{config.root_path}/v1/containers/{id_}/files/{file_id}/content" if file_id else picture.data_url
+    left = config.max_response_bytes // 4  # of URLs with pictures, which several events repeat
+
+    def image_url(picture: Picture) -> str | None:
+        nonlocal left
+        size = len(picture.data) * 4 // 3
+        is_large = size > left
+        file_id = find_file(PurePath(picture.path).name) if is_large or config.image_urls == "content" else None
+        if file_id:
+            return f"{config.root_path}/v1/containers/{id_}/files/{file_id}/content"
+        left -= 0 if is_large else size
+        return None if is_large else picture.data_url
 
     seal = partial(services.reasoning_cipher.sealed, found.owner) if found.request.with_encrypted else None
     return ResponseContext(id_, find_file if lease else None, image_url, names, seal)

@@ -93,3 +93,12 @@ def test_details_end_at_their_limit_and_the_outputs_stay() -> None:
 def test_a_live_display_is_shown_once_and_its_changes_with_the_item() -> None:
     assert list(Details().live(Display({"text/plain": "1"}, "d"))) == [{"kind": "result", "text": "1"}]
     assert list(Details().live(Display({"text/plain": "2"}, "d", is_update=True))) == []
+
+
+def test_a_picture_that_is_too_large_for_the_response_leaves_a_note() -> None:
+    done = CallDone(CALL, "", Execution((Display({"image/png": b"\x89PNG"}),), saved=()))
+    (log,) = outputs_of(done, lambda _: None)
+    assert log == {
+        "type": "logs",
+        "logs": "[a picture of 4 bytes is left out: the response would become too large]",
+    }

@@ -6,12 +6,13 @@ import base64
 import io
 from typing import Any
 
+import httpx
 import pytest
 
 from agent_tools.gateway.requests.api_errors import ApiError
 from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.asking import CODE_TOOL, DRAW, FUNCTION, ask, code, post, run, upload
+from tests.gateway.asking import CODE_TOOL, DRAW, FUNCTION, INCLUDE, ask, code, outputs, post, run, upload
 from tests.gateway.conftest import Gateway, NewGateway
 
 PNG = base64.b64decode(
@@ -113,3 +114,24 @@ def test_a_picture_has_the_detail_that_was_asked_for(new_gateway: NewGateway, so
     answer = post(gateway, input=saying({"type": "input_image", **picture, "detail": "lowest"}))
     assert answer.status_code == 400
     assert "auto, low, high, original" in answer.json()["error"]["message"]
+
+
+LARGE = """
+import io, os
+from PIL import Image
+from IPython.display import display, Image as Picture
+for _ in range(6):
+    Image.frombytes("RGB", (200, 200), os.urandom(120_000)).save(made := io.BytesIO(), "PNG")
+    display(Picture(made.getvalue()))
+"""
+
+
+def test_large_pictures_of_code_are_files_of_the_container_and_fail_no_response(new_gateway: NewGateway) -> None:
+    most = 1_500_000
+    gateway = new_gateway({"m": [code(LARGE), "Six."]}, max_response_bytes=most)
+    body = post(gateway, include=INCLUDE).json()
+    assert (body["status"], body["error"]) == ("completed", None)
+    urls = [each["url"] for each in outputs(body)[0]["outputs"]]
+    assert [url.partition(":")[0] == "data" for url in urls] == [True] * 2 + [False] * 4
+    for url in urls[2:]:
+        assert httpx.get(f"{gateway.url}{url}").content.startswith(b"\x89PNG")
