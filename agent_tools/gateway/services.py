@@ -145,7 +145,8 @@ class Services:
         most = config.max_connections
         too_many = partial(busy, 429, "Your key has too many requests in progress; end some, or try again later.", 5)
         self.in_progress = InProgress(most, config.most_of_key(most), too_many)
-        self.decompression_budget = DecompressionBudget(config.max_unpacked_bytes)
+        most = config.max_unpacked_bytes
+        self.decompression_budget = DecompressionBudget(most, config.most_of_key(most))
 
     def _have_containers(self, undo: ExitStack) -> None:
         """Make the services for containers and files, and for finding their conversations."""

@@ -51,38 +51,40 @@ class Body:
 
 
 class DecompressionBudget:
-    """Counts the unpacked bytes of all compressed bodies in progress. For one event loop."""
+    """Counts the unpacked bytes of all compressed bodies that arrive, and of each owner's. For one event loop."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_of_key: int) -> None:
         self._most = most
-        self._of_each: dict[object, int] = {}
+        self._most_of_key = most_of_key
+        self._of_each: dict[object, tuple[str, int]] = {}  # with the owner
 
-    def count(self, body: object, size: int) -> None:
+    def count(self, body: object, size: int, owner: str = "") -> None:
         """Count bytes of a body. A single body is limited by its own limit.
 
         Raises:
             ApiError: 503, together with others it has too many.
         """
-        self._of_each[body] = self._of_each.get(body, 0) + size
-        if len(self._of_each) > 1 and sum(self._of_each.values()) > self._most:
-            raise busy(
-                503,
-                "Too many compressed requests are in progress; send this one without Content-Encoding, or later.",
-                5,
-            )
+        self._of_each[body] = owner, self._of_each.get(body, (owner, 0))[1] + size
+        all_ = [each for _, each in self._of_each.values()]
+        mine = [each for owns, each in self._of_each.values() if owns == owner]
+        for sizes, most in ((all_, self._most), (mine, self._most_of_key)):
+            if len(sizes) > 1 and sum(sizes) > most:
+                message = "Too many compressed requests are in progress; send this one without Content-Encoding, or"
+                raise busy(503, f"{message} later.", 5)
 
     def release(self, body: object) -> None:
-        """Return the bytes of a body whose request has ended."""
+        """Return the bytes of a body that its reader has, or whose request has ended."""
         self._of_each.pop(body, None)
 
 
 class UnpackedBody:
     """Receives a compressed body, unpacked, within the budget of all; its reader limits its bytes."""
 
-    def __init__(self, receive: Receive, decoder: Decoder, budget: DecompressionBudget) -> None:
+    def __init__(self, receive: Receive, decoder: Decoder, budget: DecompressionBudget, owner: str = "") -> None:
         self._receive = receive
         self._decoder = decoder
         self._budget = budget
+        self._owner = owner
         self._pieces: Iterator[bytes] = iter(())
         self._has_come = self._is_over = False
 
@@ -94,12 +96,13 @@ class UnpackedBody:
         """
         while not self._is_over:
             if piece := next(self._pieces, b""):
-                self._budget.count(self, len(piece))
+                self._budget.count(self, len(piece), self._owner)
                 await anyio.lowlevel.checkpoint()  # other clients are served between two pieces
                 return {"type": "http.request", "body": piece, "more_body": True}
             if self._has_come:
                 self._decoder.finish()
                 self._is_over = True
+                self._budget.release(self)
                 return {"type": "http.request", "body": b"", "more_body": False}
             message = await self._receive()
             if message["type"] != "http.request":
@@ -115,4 +118,4 @@ def unpacked(scope: Scope, body: Body, budget: DecompressionBudget) -> tuple[Sco
     if decoder is None:
         return scope, body
     headers = [pair for pair in scope["headers"] if pair[0] not in _OF_THE_PACKED]
-    return {**scope, "headers": headers}, UnpackedBody(body, decoder, budget)
+    return {**scope, "headers": headers}, UnpackedBody(body, decoder, budget, scope.get("owner", ""))

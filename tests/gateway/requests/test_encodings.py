@@ -86,7 +86,7 @@ def test_others_have_their_turn_after_each_piece_of_a_bomb(name: str) -> None:
         nonlocal pieces
         decoder = decoder_of(name)
         assert decoder
-        body = UnpackedBody(receive, decoder, DecompressionBudget(MIB))
+        body = UnpackedBody(receive, decoder, DecompressionBudget(MIB, MIB))
         others = asyncio.create_task(take_turns())
         while (await body())["more_body"]:
             pieces += 1
@@ -143,7 +143,7 @@ def test_other_encodings_are_told_what_is_read(new_gateway: NewGateway) -> None:
 
 
 def test_compressed_bodies_share_a_budget_but_one_alone_has_its_own_limit() -> None:
-    budget, one, two = DecompressionBudget(100), object(), object()
+    budget, one, two = DecompressionBudget(100, 100), object(), object()
     budget.count(one, 5_000)
     with pytest.raises(ApiError, match="Too many compressed requests") as refused:
         budget.count(two, 1)
@@ -156,6 +156,29 @@ def test_compressed_bodies_share_a_budget_but_one_alone_has_its_own_limit() -> N
         budget.count(each, 50)
     with pytest.raises(ApiError):
         budget.count(one, 1)
+
+
+def test_compressed_bodies_of_one_key_leave_room_for_those_of_another() -> None:
+    budget = DecompressionBudget(100, 75)
+    one, two, other = (object() for _ in range(3))
+    budget.count(one, 70, "me")
+    with pytest.raises(ApiError, match="Too many compressed requests"):
+        budget.count(two, 6, "me")
+    budget.release(two)
+    budget.count(other, 25, "you")
+
+
+def test_a_compressed_body_counts_until_it_has_come(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.", wait_before=go_on)}, max_unpacked_bytes=10_000)
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    with ThreadPoolExecutor(1) as pool:
+        url, body = f"{gateway.url}/v1/responses", gzip.compress(BODY)
+        asked = pool.submit(httpx.post, url, content=body, headers=headers, timeout=30)
+        until(lambda: gateway.app.state.jobs.active)
+        assert not gateway.services.decompression_budget._of_each
+        go_on.set()
+        assert asked.result().status_code == 200
 
 
 def test_a_body_under_way_keeps_others_from_unpacking_and_leaves_its_share_in_the_end(new_gateway: NewGateway) -> None:
