@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from agent_tools.containers.contents import CHUNK_BYTES, Contents
 from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge, RowsAway, UploadNotFound
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
-from agent_tools.containers.rows import Before
+from agent_tools.containers.rows import MANY, Before
 from agent_tools.containers.sweep import failures
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.records import StoredSkill, StoredSkillVersion
@@ -213,11 +213,17 @@ class ContainerFiles:
             return self.put(container_id, name, content, upload.id)
 
     def listed(self, container_id: str) -> tuple[list[ListedFile], bool]:
-        """List the existing files, oldest id first, and return whether the list is complete, like `Contents.listed`."""
-        found, is_complete = self._contents.listed(container_id)
+        """List the existing files, oldest id first, and return whether the list is complete, like `Contents.listed`.
+
+        Ids of files that are gone are forgotten: code may write ever new names.
+        """
         known = {file.path: file for file in self._store.find(ContainerFile, container_id=container_id)}
-        for name in sorted(found.keys() - known.keys()):
-            known[name] = self._named(container_id, name, "assistant")
+        found, is_complete = self._contents.listed(container_id)
+        missing = (file for name, file in known.items() if name not in found)
+        gone = [file.id for file in missing if is_complete or not self._contents.stat(container_id, file.path)]
+        for start in range(0, len(gone), MANY):
+            self._store.delete(ContainerFile, id=gone[start : start + MANY])
+        known |= self._all_named(container_id, sorted(found.keys() - known.keys()))
         return [ListedFile(file, found[name][0]) for name, file in known.items() if name in found], is_complete
 
     def named(self, container_id: str, name: str) -> ContainerFile | None:
@@ -253,23 +259,35 @@ class ContainerFiles:
             self._contents.delete(container_id, file.path)
         self._store.delete(ContainerFile, id=file_id)
 
+    def _all_named(self, container_id: str, names: Sequence[str]) -> dict[str, ContainerFile]:
+        """Give ids to files that code wrote."""
+        now = time.time()
+        files = [_new_file(container_id, name, "assistant", now + n * 1e-6) for n, name in enumerate(names)]
+        if not self._store.add_if_new(*files):  # another request has just named one of them
+            return {name: self._named(container_id, name, "assistant") for name in names}
+        self._check_ended(container_id)
+        return {file.path: file for file in files}
+
     def _named(self, container_id: str, name: str, source: str, upload_id: str = "") -> ContainerFile:
         known = self._store.find(ContainerFile, container_id=container_id, path=name)
         if known:
             return known[0]
-        file = ContainerFile(
-            id=new_id("cfile"),
-            container_id=container_id,
-            created_at=time.time(),
-            path=name,
-            source=source,
-            upload_id=upload_id,
-        )
+        file = _new_file(container_id, name, source, time.time(), upload_id)
         if not self._store.add_if_new(file):  # another request has just named it
             return self._named(container_id, name, source, upload_id)
-        if self._store.get(ContainerRecord, container_id, status="active") is None:  # the container has ended
-            self._store.delete(ContainerFile, id=file.id)
+        self._check_ended(container_id)
         return file
+
+    def _check_ended(self, container_id: str) -> None:
+        """Delete the ids that were added after the end of their container."""
+        if self._store.get(ContainerRecord, container_id, status="active") is None:
+            self._store.delete(ContainerFile, container_id=container_id)
+
+
+def _new_file(container_id: str, name: str, source: str, now: float, upload_id: str = "") -> ContainerFile:
+    return ContainerFile(
+        id=new_id("cfile"), container_id=container_id, created_at=now, path=name, source=source, upload_id=upload_id
+    )
 
 
 def free_name(name: str, taken: Collection[str]) -> str:

@@ -11,7 +11,7 @@ import pytest
 from openai.types import FileObject
 from openai.types.containers import FileCreateResponse
 
-from agent_tools.containers.records import Upload
+from agent_tools.containers.records import ContainerFile, Upload
 from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import BOUNDARY, DRAW, HEAD, INCLUDE, code, in_container, outputs, post, stream
@@ -212,3 +212,26 @@ def test_a_file_that_grows_while_it_is_sent_is_sent_as_it_was(new_gateway: NewGa
         with open(gateway.services.containers.folder(id_) / "a.bin", "ab") as more:
             more.write(b"b" * 1000)
         assert answer.read() == b"a" * 8 * MIB
+
+
+@pytest.mark.parametrize("beyond", [0, 10_001], ids=["all are looked at", "not all"])
+def test_names_of_files_that_are_gone_are_forgotten(new_gateway: NewGateway, beyond: int) -> None:
+    gateway = new_gateway({})
+    files, store = gateway.services.files, gateway.services.store
+    container = gateway.client().containers.create(name="c").id
+    folder = gateway.services.containers.folder(container)
+    kept = files.put(container, "z" * 200, io.BytesIO(b"x")).id
+    for number in range(3):
+        for name in range(600):
+            (folder / f"a{number}_{name}").touch()
+        (listed, is_whole) = files.listed(container)
+        assert is_whole
+        assert len(listed) == 601
+        again = [each.id for each in files.listed(container)[0]]
+        assert again == [each.id for each in listed]
+        for name in range(600):
+            (folder / f"a{number}_{name}").unlink()
+    for number in range(beyond):
+        (folder / f"b{number}").mkdir()
+    assert len(files.listed(container)[0]) <= 1
+    assert [each.id for each in store.find(ContainerFile, container_id=container)] == [kept]
