@@ -111,8 +111,9 @@ class Endings:
 
 
 def _lease_of(row: ContainerRecord) -> Mapping[str, Any]:
-    """Return the columns of a row that change when a process takes the container."""
-    return {"status": row.status, "gateway": row.gateway, "generation": row.generation}
+    """Return the columns of a row that change when the container is taken or used."""
+    names = ("status", "gateway", "generation", "last_active_at")
+    return {name: getattr(row, name) for name in names}
 
 
 class Remains:

@@ -332,7 +332,7 @@ class Slots:
         """Save the variables of a container, and close its sandbox."""
         wait([live.woken])  # a save would start it again
         try:
-            if self._config.keep_variables and not live.holders and live.sandbox.container:
+            if self._config.keep_variables and not live.holders and live.sandbox.is_alive:
                 self._variables.keep(id_, live.sandbox, "parked")
         finally:
             try:
@@ -347,7 +347,7 @@ class Slots:
         """Save the variables of a container if they may have changed, and no code runs; return False if that failed."""
         sandbox = live.sandbox
         has_changed = live.holders or live.has_changed
-        if not has_changed or not live.woken.done() or not sandbox.container or sandbox.is_busy:
+        if not has_changed or not live.woken.done() or not sandbox.is_alive or sandbox.is_busy:
             return True
         live.has_changed = False
         live.saved_at = now

@@ -28,7 +28,7 @@ from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.text import neutralise
 
 CHUNK_BYTES = 64 * 1024
-SEND_SECONDS = 1.0  # seconds for which a kernel may read nothing of a request
+SEND_SECONDS = 10.0  # seconds for which a kernel may read nothing of a request
 LOOK_SECONDS = 0.1  # seconds between two checks whether a request is still to be sent
 SLOWEST = MIB // 2  # bytes of a request that it must read in a second, on the average
 LAST_BYTES = 4 * MIB  # bytes that a kernel may have sent before its reported end: more than can be in transit

@@ -32,7 +32,7 @@ from agent_tools.limits import Limits
 from agent_tools.results.execution import Cause
 
 KILL_MARGIN = 0.1  # seconds that PID 1 has before the host orders the kill itself
-END_GRACE = 1.0  # seconds for PID 1 to report the end of a kernel that it was ordered to kill
+END_GRACE = 5.0  # seconds for PID 1 to report the end of a kernel that it was ordered to kill
 LATE_END_GRACE = 0.6  # the same after the time limit, when PID 1 kills it without an order: a call has 3 s to return in
 HANG_UP_GRACE = 1.5  # seconds for PID 1 to report the end of a kernel that closed its channel, and what it wrote last
 LATE_HANG_UP_GRACE = 0.5  # the same where its code was to be killed before

@@ -159,10 +159,10 @@ class Kernel:
                 self._ensure_armed(self._run, even_paused=True)
         self.lifeline.send(Interrupt())
 
-    def cancel(self) -> None:
-        """Interrupt the current run, unless it was interrupted already; code that does not stop is killed."""
+    def cancel(self, cancelled: threading.Event) -> None:
+        """Interrupt the run with this event, unless it was interrupted already; code that does not stop is killed."""
         with self._lock:
-            if self._run:
+            if self._run and self._run.cancelled is cancelled:
                 self._advance(self._run, escalation.Cancelled(self._limits.cancel_grace))
 
     def kill(self, reason: str = "", cause: Cause = "") -> None:
@@ -357,7 +357,7 @@ class Kernel:
 
     def _stop(self, run: RunningRequest) -> None:
         """End a run that has no reader any more: interrupt, then kill."""
-        self.cancel()
+        self.cancel(run.cancelled)
         for _ in self._outputs(run):
             pass
 

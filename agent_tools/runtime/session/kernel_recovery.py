@@ -16,6 +16,7 @@ from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox
 
+LATE_SECONDS = 2.0  # seconds until a checkpoint must be ready after the time limit: a call has 3 s to return in
 StartSandbox = Callable[[Engine, SessionSpec, Quota], AnySandbox]
 """Returns a sandbox that was started now or ahead."""
 
@@ -74,8 +75,9 @@ class KernelRecovery:
 
     def after(self, ending: Died | TimedOut) -> Output:
         """Wake the checkpoint of a kernel that ended in a run; return that ending with the state of the variables."""
-        wakes = self.sandbox and not self.is_condemned
-        variables = self.sandbox.wake_kernel(self.spec.limits.restart_timeout) if self.sandbox and wakes else LOST
+        variables, timeout, is_late = LOST, self.spec.limits.restart_timeout, isinstance(ending, TimedOut)
+        if self.sandbox and not self.is_condemned:
+            variables = self.sandbox.wake_kernel(min(timeout, LATE_SECONDS) if is_late else timeout)
         if isinstance(ending, TimedOut):
             ending = replace(ending, state_kept=variables.kept)
         return replace(ending, variables=variables)

@@ -90,16 +90,15 @@ class Session:
                                 ending = output
                             else:
                                 yield record.add(output)
-                    for output in finished_calls():
-                        yield record.add(output)
-                    if ending:
-                        with sandbox.root.after_code():
-                            ended = self.recovery.after(ending)
-                        yield record.add(ended)
-                    record.connections = sandbox.root.take_connections()
-                    for output in after_run():
-                        yield record.add(output)
-                    record.replaced = sandbox.root.replaced
+                    with sandbox.root.after_code():
+                        for output in finished_calls():
+                            yield record.add(output)
+                        if ending:
+                            yield record.add(self.recovery.after(ending))
+                        record.connections = sandbox.root.take_connections()
+                        for output in after_run():
+                            yield record.add(output)
+                        record.replaced = sandbox.root.replaced
             self._look_after_run()
             return record.execution()
 
@@ -131,7 +130,7 @@ class Session:
         if sandbox := self._sandbox:
             sandbox.root.commands.cancel(cancelled)
         if self._current is cancelled and (kernel := self._kernel_now()):
-            kernel.cancel()
+            kernel.cancel(cancelled)
 
     def _host_calls(self, kernel: Kernel) -> AbstractContextManager[Callable[[], Iterable[Output]]]:
         """Serve host calls around a run; yields a function that returns those finished since it was last called."""
@@ -226,7 +225,7 @@ class Session:
         self._lock.refuse_owner()
         self._ends_next = reason if self._lock.is_locked else ""  # before looking, or a kernel could slip through
         try:
-            if kernel := self._kernel_now():
+            if (kernel := self._kernel_now()) and not kernel.end_reason:
                 self._ends_next = ""
                 self.recovery.is_condemned = True
                 kernel.kill(reason)

@@ -18,6 +18,7 @@ from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.slot_limits import SlotLimits
 from agent_tools.containers.spec import ContainerSpec
+from agent_tools.engines.engine import EngineContainer
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tools.lease import ContainerLease
@@ -331,6 +332,25 @@ def test_where_it_was_asked_for_a_lost_machine_costs_what_came_after_the_last_sa
     assert re.search(r"variables are as they were \d+ seconds ago", answer)
     assert "1" in answer.rpartition("kept.")[2]
     assert kept(two.containers) == [f"{id_}.saved"]
+
+
+@pytest.mark.parametrize("how", ["saved", "parked"])
+def test_a_sandbox_that_has_died_is_not_saved_over_what_was_saved(machine: Any, clock: Clock, how: str) -> None:
+    one = machine(save_every=60.0, max_sandboxes=1)
+    id_ = one.new()
+    one.run(id_, "x = 1")
+    clock.now += 61
+    assert one.containers.slots.save_due() == 0
+    one.run(id_, "x = 2")
+    for died in [*one.runtime.engine.processes]:
+        one.runtime.engine.remove(EngineContainer(died))
+    if how == "saved":
+        clock.now += 61
+        assert one.containers.slots.save_due() == 0
+    one.run(one.new(), "1")
+    answer = one.run(id_, "x")
+    assert re.search(r"variables are as they were \d+ seconds ago", answer)
+    assert "1" in answer.rpartition("kept.")[2]
 
 
 def test_what_did_not_change_is_not_saved_again(machine: Any, clock: Clock) -> None:

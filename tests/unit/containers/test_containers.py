@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,28 @@ def test_an_owner_at_the_limit_expires_only_their_own_containers(rows: Rows, wor
     third = containers.create("ann", ContainerSpec("c")).id
     active = rows.find(ContainerRecord, status="active")
     assert {row.id for row in active} == {theirs, second, third}
+    containers.close()
+
+
+def test_a_sweep_spares_a_container_that_is_used_meanwhile(
+    rows: Rows, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ContainersConfig(data_dir=work_dir, pool=0)
+    containers: Containers[Any] = Containers(config, rows, Runtime(ProcessEngine(), lambda packages: "none"))
+    idle = {containers.create("ann", ContainerSpec(name)).id for name in "ab"}
+    for id_ in idle:
+        rows.change(ContainerRecord, id_, last_active_at=0)
+    end, ended = containers.slots.end, list[str]()
+
+    def end_slowly(id_: str, begin: Callable[[], bool], *, even_if_in_use: bool) -> bool:
+        ended.append(id_)
+        for other in idle - set(ended):
+            rows.change(ContainerRecord, other, last_active_at=time.time())
+        return end(id_, begin, even_if_in_use=even_if_in_use)
+
+    monkeypatch.setattr(containers.slots, "end", end_slowly)
+    assert containers.sweep() == 0
+    assert [row.id for row in rows.find(ContainerRecord, status="active")] == ended[1:]
     containers.close()
 
 

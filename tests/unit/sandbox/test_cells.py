@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 from agent_tools import Sandbox
 from agent_tools.results.execution import Died, Display, Error, Result, Stream, TimedOut
+from agent_tools.runtime.kernel.channel import KernelChannel
+from agent_tools.runtime.kernel.protocol import KernelMessage
 from agent_tools.runtime.runtime import Runtime
 
 SYS_EXIT = 60 if platform.machine() == "x86_64" else 93  # of one thread, exit(2)
@@ -481,6 +484,22 @@ def test_a_script_that_fails_is_told_by_its_exit_code(sandbox: Sandbox) -> None:
 
 
 # -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_that_is_slow_to_go_on_after_a_crash_is_waited_for(
+    process_runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await_kernel = KernelChannel.await_kernel
+
+    def await_kernel_late(channel: KernelChannel, deadline: float, **options: bool) -> KernelMessage:
+        time.sleep(2.5)  # as on a busy machine
+        return await_kernel(channel, deadline, **options)
+
+    with Sandbox(runtime=process_runtime) as sandbox:
+        sandbox.run_code("import os; x = 1")
+        monkeypatch.setattr(KernelChannel, "await_kernel", await_kernel_late)
+        assert isinstance(sandbox.run_code("os.kill(os.getpid(), 9)").error, Died)
+        assert sandbox.run_code("x").value == 1
 
 
 def test_what_the_caller_asks_for_does_not_hurry_as_the_replacement_of_a_crashed_kernel_does(

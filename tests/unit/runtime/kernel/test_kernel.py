@@ -127,6 +127,17 @@ def test_a_run_whose_code_is_read_slowly_ends_as_any_other(rig: Rig, is_cancelle
     assert isinstance(ending, Died if is_cancelled else TimedOut)
 
 
+def test_a_cancel_that_comes_after_its_run_does_not_reach_the_next(rig: Rig) -> None:
+    with closing(rig.kernel.execute("code", TIMEOUT, mine := threading.Event(), beside=lambda: [TICK])) as run:
+        next(run)
+        rig.orders()
+        rig.kernel.cancel(threading.Event())
+        assert rig.orders() == []
+        rig.kernel.cancel(mine)
+        assert rig.orders() == [Interrupt(LIMITS.cancel_grace)]
+        rig.report(Exit(1, signal=9))
+
+
 def test_a_run_that_is_held_is_left_alone_and_has_as_much_time_afterwards(rig: Rig) -> None:
     run = rig.run()
     assert next(run) == TICK
