@@ -317,9 +317,9 @@ class Slots:
         """Make room for a container's sandbox, and load its variables."""
         note = ""
         try:
-            if stale:
-                stale.sandbox.close()
             with ExitStack() as parks:  # each is parked, even if another fails
+                if stale:
+                    parks.callback(stale.sandbox.close)
                 for victim in victims:
                     parks.callback(self._park, *victim)
             if has_run:

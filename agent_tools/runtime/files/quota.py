@@ -274,14 +274,11 @@ class QuotaWatch:
     def _stop(self) -> None:
         self._brake.order(Pause())
         try:
-            excess = self._excess()
-        except BaseException:
-            self._brake.order(Resume())
-            raise
-        if excess and self._has_suspects():
-            self.quota.has_stopped_one = self.quota.is_shut = True
-            self._brake.kill(f"it {excess}")
-        self._brake.order(Resume())  # also after a kill: what it spares goes on
+            if (excess := self._excess()) and self._has_suspects():
+                self.quota.has_stopped_one = self.quota.is_shut = True
+                self._brake.kill(f"it {excess}")
+        finally:
+            self._brake.order(Resume())  # also after a kill: what it spares goes on
 
     def _excess(self) -> str:
         """Count.

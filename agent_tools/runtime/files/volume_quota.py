@@ -114,13 +114,13 @@ class VolumeQuota:
         """Count the folder, and end the sandboxes that fill it beyond its quota."""
         started, users = time.monotonic(), self._present()
         found = self._count(users)
+        self._times.checked(started)  # without the time that the end of sandboxes takes
         if self._note(found):
             self._stop(users)
         elif self._ceiling == self._quota:
             self._bytes = found.bytes
             for user in users:
                 user.written, _ = user.writes()
-        self._times.checked(started)
 
     def _stop(self, users: Sequence[VolumeUser]) -> None:
         found = self._count(users, _ALL)

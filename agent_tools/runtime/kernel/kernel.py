@@ -46,7 +46,7 @@ from agent_tools.runtime.transport.lifeline import Lifeline
 CANCEL_SECONDS = 0.2  # seconds between two checks whether a run was cancelled, and for events beside it
 BETWEEN_SECONDS = 0.25  # seconds for which text of background code is read before a run starts anyway
 ARM_SECONDS = 0.1  # seconds of a run after which PID 1 is armed with its time limit
-FINISH_SECONDS = 1.0  # seconds for exit functions and buffered files at the end of a kernel that runs nothing
+FINISH_SECONDS = 2.0  # seconds for exit functions and buffered files at the end of a kernel that runs nothing
 LONGEST_LIMIT = 1e6  # seconds: the limit that PID 1 gets while the time limit is paused
 _INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
 CAUGHT = "the code was interrupted; it caught this and went on to its end"
@@ -133,8 +133,9 @@ class Kernel:
         finally:
             if not run.is_over:
                 self._stop(run)
-            self._run = None
-            self.lifeline.disarm()
+            with self._lock:
+                self._run = None
+                self.lifeline.disarm()
 
     def hold(self) -> None:
         """Pause the run's time limit, until `go` was called as often."""
@@ -380,11 +381,12 @@ class Kernel:
 
     def _note_ended(self, ended: Ended) -> None:
         """Record why the kernel ended: a reason given before its end takes precedence over PID 1's report."""
-        if self._ended:
-            return
-        if self._condemned and ended.why is None:
-            ended = Ended(ended.how, Why.CONDEMNED, self._condemned.detail, self._condemned.cause)
-        self._ended = ended
+        with self._lock:  # or a kill that has found none could reach the kernel that follows
+            if self._ended:
+                return
+            if self._condemned and ended.why is None:
+                ended = Ended(ended.how, Why.CONDEMNED, self._condemned.detail, self._condemned.cause)
+            self._ended = ended
         if isinstance(ended.how, Silent):
             self.lifeline.mark_dead()
 

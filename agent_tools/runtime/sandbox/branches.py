@@ -6,6 +6,7 @@ import threading
 from typing import Protocol
 
 from agent_tools.errors import InvalidParams
+from agent_tools.machine.background import do_all
 from agent_tools.results.execution import Cause
 
 
@@ -81,8 +82,7 @@ class KernelBranches:
         """Close all branches, and any that are added later."""
         with self._lock:
             self._is_closed = True
-        for branch in self._all():
-            branch.close()
+        do_all(branch.close for branch in self._all())
 
     def _all(self) -> list[BranchLike]:
         with self._lock:

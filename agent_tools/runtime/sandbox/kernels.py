@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Any, get_args
 
 from agent_tools.errors import KernelDied, PreludeError
-from agent_tools.guest.wire.words import Branch, EndBranch, FreshBranch, SocketOrder, Start, Wake
+from agent_tools.guest.wire.words import Branch, EndBranch, FreshBranch, Kill, SocketOrder, Start, Wake
 from agent_tools.results.execution import Died, Error, TimedOut
 from agent_tools.results.variables import LOST, Hindrance, Variables
 from agent_tools.runtime.kernel.channel import KernelChannel, NoCheckpoint
@@ -94,12 +94,15 @@ class Kernels:
     def _woken(self, deadline: float, run: int | None) -> Mapping[str, Any]:
         """Continue a checkpoint; return its report about itself. Arguments and errors as for `wake`."""
         order = Wake(next(self._orders), self.runs.latest if run is None else run)
+        if run is None:
+            self._lifeline.send(Kill())  # one that was woken too late before
         try:
             return self._connect(order, deadline).content
-        except KernelDied as exc:
-            if run is None:
-                self._missing = exc if isinstance(exc, NoCheckpoint) else NoCheckpoint("")
-            elif self.current and not isinstance(exc, NoCheckpoint):
+        except NoCheckpoint as exc:
+            self._missing = exc if run is None else self._missing
+            raise
+        except KernelDied:
+            if run is not None and self.current:
                 self.current.abandon("a checkpoint that was to go on in its place did not")
             raise
         except BaseException:  # Ctrl-C: PID 1 has replaced the kernel, or is about to

@@ -238,9 +238,9 @@ class LiveSandbox(KernelHolder):
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox.
         """
         self._begin_work()
-        with contextlib.suppress(KernelDied):  # code has ended it, and may block its restart
-            self._open_network(time.monotonic() + NETWORK_SECONDS)
         with self.use():
+            with contextlib.suppress(KernelDied):  # code has ended it, and may block its restart
+                self._open_network(time.monotonic() + NETWORK_SECONDS)
             with self._syncing:
                 try:
                     if self._mirror:
@@ -340,8 +340,8 @@ class LiveSandbox(KernelHolder):
         self.commands.close(reason)
         self._lifeline.send(EndCommands())
         self.branches.kill(reason, "work_dir_quota")
-        if self.kernel:
-            self.kernel.kill(reason, "work_dir_quota")
+        if kernel := self.kernel:
+            kernel.kill(reason, "work_dir_quota")
 
     def _end_for_volume(self, reason: str) -> None:
         self._is_ending = True  # before the run is answered: the next one must not begin here

@@ -486,8 +486,9 @@ def test_a_script_that_fails_is_told_by_its_exit_code(sandbox: Sandbox) -> None:
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_that_is_slow_to_go_on_after_a_crash_is_waited_for(
-    process_runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("limits", "is_kept"), [({}, True), ({"restart_timeout": 2}, False)])
+def test_a_checkpoint_that_is_slow_to_go_on_after_a_crash_is_not_given_up(
+    process_runtime: Runtime, monkeypatch: pytest.MonkeyPatch, limits: dict[str, float], is_kept: bool
 ) -> None:
     await_kernel = KernelChannel.await_kernel
 
@@ -495,10 +496,13 @@ def test_a_checkpoint_that_is_slow_to_go_on_after_a_crash_is_waited_for(
         time.sleep(2.5)  # as on a busy machine
         return await_kernel(channel, deadline, **options)
 
-    with Sandbox(runtime=process_runtime) as sandbox:
+    with Sandbox({"limits": limits}, runtime=process_runtime) as sandbox:
         sandbox.run_code("import os; x = 1")
-        monkeypatch.setattr(KernelChannel, "await_kernel", await_kernel_late)
-        assert isinstance(sandbox.run_code("os.kill(os.getpid(), 9)").error, Died)
+        with monkeypatch.context() as patch:
+            patch.setattr(KernelChannel, "await_kernel", await_kernel_late)
+            died = sandbox.run_code("os.kill(os.getpid(), 9)").error
+        assert isinstance(died, Died)
+        assert died.variables.kept is is_kept
         assert sandbox.run_code("x").value == 1
 
 
