@@ -145,20 +145,24 @@ def chats(request: Request) -> Response:
     return JsonResponse({"chats": shown, "now": time.time()})
 
 
-def container_of_chat(request: Request) -> Response:
+async def container_of_chat(request: Request) -> Response:
     """GET /page/chats/{id}/container: the container that a conversation made, also for files that no code has read."""
-    store, owner, id_ = services_of(request).store, owner_of(request), request.path_params["id"]
-    row = store.get(StoredConversation, id_, owner=owner)
-    last = str(json.loads(row.metadata).get(_CHAT) or "") if row else ""
-    return JsonResponse({"container": _container_made(store, owner, id_, last)})
+    services, most = services_of(request), services_of(request).config.max_conversation_bytes
+    work = partial(_container_made, services.store, owner_of(request), request.path_params["id"], most)
+    return JsonResponse({"container": await in_thread(most, work)})
 
 
-def _container_made(store: Store, owner: str, chat: str, last: str) -> str | None:
-    """Return the container of a conversation's last response; None if it was named, or comes from another one."""
-    id_: str | None = last
+def _container_made(store: Store, owner: str, chat: str, left: int) -> str | None:
+    """Return the container of a conversation's last response; None if it was named, or comes from another one.
+
+    Also None if the responses have more than `left` bytes.
+    """
+    row = store.get(StoredConversation, chat, owner=owner)
+    id_ = last = str(json.loads(row.metadata).get(_CHAT) or "") if row else ""
     for _ in range(MAX_TURNS):
         found = store.get(ResponseBody, id_, owner=owner) if id_ else None
-        body = json.loads(found.body) if found else {}
+        left -= len(found.body) if found else 0
+        body = json.loads(found.body) if found and left >= 0 else {}
         is_its = (body.get("metadata") or {}).get("page_chat") == chat
         if not is_its or any(isinstance(tool.get("container"), str) for tool in body["tools"]):
             return None

@@ -7,8 +7,9 @@ from typing import Any
 
 import httpx
 
+from agent_tools.gateway.store.records import StoredResponse
 from agent_tools.testing import ScriptedReply
-from tests.gateway.asking import code, post, until
+from tests.gateway.asking import CODE_TOOL, code, post, until
 from tests.gateway.conftest import Gateway, NewGateway
 
 
@@ -106,3 +107,18 @@ def test_the_container_of_a_chat_is_known_although_no_code_ran(new_gateway: NewG
         assert made() is None  # it was named
         ask({"type": "auto"}, ask({"type": "auto"}, said_in="another"))
         assert made() is None  # it is another conversation's
+
+
+def test_no_more_of_a_long_chat_is_read_for_its_container_than_a_conversation_may_have(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply("Read.")}, max_conversation_bytes=12_000)
+    with httpx.Client(base_url=f"{gateway.url}/v1", timeout=60) as client:
+        chat = client.post("/conversations", json={"metadata": {"page_response": ""}}).json()["id"]
+        previous, found = None, []
+        for _ in range(3):
+            body = {"metadata": {"page_chat": chat}, "instructions": "x" * 4_000, "previous_response_id": previous}
+            body |= {"model": "m", "input": "Go.", "tools": [CODE_TOOL]}
+            previous = client.post("/responses", json=body).json()["id"]
+            client.post(f"/conversations/{chat}", json={"metadata": {"page_response": previous}})
+            assert gateway.services.store.change(StoredResponse, previous, container_id="cntr_1")
+            found.append(httpx.get(f"{gateway.url}/page/chats/{chat}/container").json()["container"])
+    assert found == ["cntr_1", "cntr_1", None]
