@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from urllib.parse import urlsplit
@@ -143,7 +143,9 @@ def failed(exc: Exception, path: str = "", note: Callable[[ApiError], None] = la
     """Return the answer for a failed request, in the format of the API at its path, and note why it failed."""
     if isinstance(exc, ClientDisconnect):
         return Response(status_code=_GONE)
+    headers: Mapping[str, str] = {}
     if isinstance(exc, HTTPException):
+        headers = exc.headers or {}  # such as the methods of a route
         exc = ApiError(exc.status_code, f"{exc.detail}.", code="unknown_url" if exc.status_code == 404 else None)
     error = client_error(exc)
     note(error)
@@ -151,7 +153,7 @@ def failed(exc: Exception, path: str = "", note: Callable[[ApiError], None] = la
     body = error.anthropics_body if is_anthropics else error.body
     if not path.startswith("/v1/"):  # clients of wires read one of these
         body = {**body, "code": error.status, "message": error.message, "detail": error.message}
-    return JsonResponse(body, error.status, error.headers)
+    return JsonResponse(body, error.status, {**headers, **error.headers})
 
 
 def _record_failure(services: Services, scope: Scope, error: ApiError) -> None:

@@ -226,3 +226,8 @@ def test_azures_clients_find_everything(new_gateway: NewGateway) -> None:
         assert httpx.get(gateway.url + path, headers={"api-key": KEYS[0]}).status_code == 200
     for path in ("/openai/metrics", "/openai/v1/../health", "/openai", "/openai/v1", "/openai/v1/openai/v1/files"):
         assert httpx.get(gateway.url + path, headers={"api-key": KEYS[0]}).status_code == 404
+
+
+def test_a_method_that_a_route_lacks_is_answered_with_those_that_it_has(new_gateway: NewGateway) -> None:
+    answer = httpx.put(f"{new_gateway({}).url}/v1/chat/completions")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
