@@ -153,7 +153,7 @@ class GatewayConfig(SignOnSettings, ContainersConfig):
     max_body_bytes: Size = 32 * MIB
     """The largest request that is not an upload."""
     max_unpacked_bytes: Size = GIB
-    """Unpacked bytes of all compressed requests in progress; a single request may always have its own limit."""
+    """Unpacked bytes of all compressed requests that arrive; a single request may always have its own limit."""
     head_timeout: Seconds = 10.0
     """The time limit of a request's head, from a connection's start or the head's first byte; then 408."""
     body_timeout: Seconds = 30.0
@@ -175,7 +175,8 @@ class GatewayConfig(SignOnSettings, ContainersConfig):
     max_conversation_items: Count = 10_000
     """Items of a conversation; then no response adds to it."""
     max_conversation_bytes: Size = 64 * MIB
-    """Bytes of a conversation's items; likewise. Those of all conversations of a key: `max_stored_bytes`."""
+    """Bytes of a conversation's items; likewise, and no response continues a larger one. Those of all conversations of
+    a key: `max_stored_bytes`."""
     heartbeat: Seconds = 15.0
     """The silence after which a stream sends a comment, so that proxies do not close it."""
     refusal_wait: Seconds = 2.0
