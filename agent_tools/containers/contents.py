@@ -100,6 +100,17 @@ class Contents:
             return None
         return _info(last, name.rpartition("/")[0], found)
 
+    def is_gone(self, container_id: str, name: str) -> bool:
+        """Return whether there certainly is nothing of this name, where it might only be unreadable now."""
+        try:
+            with folder.open_parent(self._containers.folder(container_id), name) as (fd, last):
+                os.stat(last, dir_fd=fd, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            pass
+        return False
+
     def delete(self, container_id: str, name: str) -> None:
         """Delete a file; a missing file is not an error."""
         with self.opened(container_id, name) as content:

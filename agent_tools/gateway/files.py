@@ -220,7 +220,7 @@ class ContainerFiles:
         known = {file.path: file for file in self._store.find(ContainerFile, container_id=container_id)}
         found, is_complete = self._contents.listed(container_id)
         missing = (file for name, file in known.items() if name not in found)
-        gone = [file.id for file in missing if is_complete or not self._contents.stat(container_id, file.path)]
+        gone = [file.id for file in missing if self._contents.is_gone(container_id, file.path)]
         for start in range(0, len(gone), MANY):
             self._store.delete(ContainerFile, id=gone[start : start + MANY])
         known |= self._all_named(container_id, sorted(found.keys() - known.keys()))

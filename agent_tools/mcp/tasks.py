@@ -6,6 +6,7 @@ Its result is the whole answer of the call. Tasks are in memory and end with the
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 import time
@@ -28,6 +29,7 @@ MAX_ENDED_BYTES = 256 * MIB  # of the results of all keys; the first of the key 
 LASTING = 3_600.0  # seconds that a result can be had, after the longest run
 POLL, POLL_LATER = 1_000, 5_000  # milliseconds between two polls: in the first minute, and then
 _MINUTE = 60.0
+_log = logging.getLogger(__name__)
 
 Tell = Callable[[Activity], CallToolResult]
 """Returns the whole answer of an activity that is over."""
@@ -76,9 +78,13 @@ class RunTask:
         if activity.was_cancelled:
             self._facts = {**facts, "status": "cancelled"}
         else:
-            result = self._tell(activity).model_dump(by_alias=True, mode="json", exclude_none=True)
-            self._facts = {**facts, "status": "completed", "result": result}
-            self.size = size_of(result, math.inf)
+            try:
+                result = self._tell(activity).model_dump(by_alias=True, mode="json", exclude_none=True)
+                self._facts = {**facts, "status": "completed", "result": result}
+                self.size = size_of(result, math.inf)
+            except Exception:  # noqa: BLE001  (it would end the server for all)
+                _log.exception("the result of a task could not be made")
+                self._facts = {**facts, "status": "failed", "statusMessage": "The result could not be made."}
         self._activity = None
 
     async def cancel(self) -> None:

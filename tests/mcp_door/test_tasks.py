@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import anyio.lowlevel
 import mcp_types
@@ -213,6 +214,12 @@ def test_tasks_that_are_over_are_forgotten_by_number_and_by_age() -> None:
     assert tasks.find("other", other.id) is other
     running.expires = 0
     assert not _is_known(tasks, "me", running.id)
+
+
+def test_a_task_whose_result_cannot_be_made_has_failed() -> None:
+    task = RunTasks(60).add(ran("a"), Mock(side_effect=MemoryError))
+    task.settle()
+    assert task.state()["status"] == "failed"
 
 
 def test_the_results_of_all_keys_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

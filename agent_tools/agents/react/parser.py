@@ -33,7 +33,7 @@ from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, D
 _COLON = r"\**[ \t]*[:：]\**[ \t]*"
 _NAMES = rf"(Action(?!\s*Input)|Observation|Final\s+Answer){_COLON}"
 _LABEL = re.compile(rf"(?<![\w\"'`])(?:(?<!\*)\*+)?{_NAMES}")
-_INPUT = re.compile(rf"Action\s*Input{_COLON}")
+_INPUT = re.compile(rf"Action\s*Input{_COLON}(?:\*\*(?!\*)[ \t]*|\*\Z)?")  # no code begins with two stars
 _LINE_LABEL = re.compile(rf"[ \t]*\**(Action(?!\s*Input)|Observation|Final\s+Answer|Thought){_COLON}")
 _CLOSED_BY_LABEL = re.compile(rf"([ \t]*```+)(?={_LINE_LABEL.pattern})")
 _LABEL_BEHIND = re.compile(rf"\s*\**(?:Action(?!\s*Input)|Observation|Final\s+Answer|Thought){_COLON}")

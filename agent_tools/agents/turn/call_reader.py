@@ -113,7 +113,9 @@ _STRING_FLAG = re.compile(r"""\bstring=["'](true|false)["']""")
 _WORDS = r"[\w./:-]{1,60}(?:[ \t][\w./:-]{1,60}){0,2}"
 _WORDS_BEFORE_JSON = re.compile(rf"{_WORDS}[ \t]*(?=\{{|\[[A-Z_]{{2,30}}\][ \t]*\{{)")
 _KEYWORD = re.compile(rf"\b(?:{'|'.join(keyword.kwlist)}|print)\b")  # which may stand before `{` in code
-_WORDS_BEFORE_TOKEN = re.compile(rf"{_WORDS}\s*(?=```|(<[|｜][^<>\s]{{1,60}}>)\s*(?:\1\s*){{0,99}}[^\s<])")
+_WORDS_BEFORE_TOKEN = re.compile(
+    rf"{_WORDS}\s*(?=```|<[|｜]message[|｜]>|(<[|｜][^<>\s]{{1,60}}>)\s*(?:\1\s*){{0,99}}[^\s<])"
+)
 _FENCE_END = "\n```"
 _RESULT = re.compile(r"response|result|output|observation", re.IGNORECASE)
 _NEXT_TURN = re.compile(r"<\|\w{0,9}start\w{0,9}\|>(?!assistant)")

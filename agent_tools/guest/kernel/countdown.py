@@ -24,6 +24,7 @@ class Countdown:
         self._shell = shell
         self._ends = 0.0
         self._handler: Any = signal.SIG_DFL  # of the code's alarms
+        interrupts.alarms_by(self._take_alarms)
 
     def start(self) -> None:
         """Arm the timer for the request that is about to run; a cell that a thread or another cell runs has none."""
@@ -33,14 +34,18 @@ class Countdown:
             interrupts.note()
         timeout = self._shell.kernel.get_parent("shell").get("metadata", {}).get("timeout")
         has_timeout = isinstance(timeout, (int, float)) and timeout > 0
-        handler = signal.getsignal(signal.SIGALRM)
-        if handler != self.expire and (has_timeout or handler is signal.SIG_DFL):  # py rings, too
-            self._handler = handler
-            signal.signal(signal.SIGALRM, self.expire)
+        if has_timeout or signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:  # py rings, too
+            self._take_alarms()
         self._ends = 0.0
         if has_timeout:
             self._ends = time.monotonic() + timeout
             signal.setitimer(signal.ITIMER_REAL, timeout)
+
+    def _take_alarms(self) -> None:
+        handler = signal.getsignal(signal.SIGALRM)
+        if handler != self.expire:
+            self._handler = handler
+            signal.signal(signal.SIGALRM, self.expire)
 
     def cancel(self) -> None:
         """Disarm the timer, unless the cell ran within another one, or without a limit: then it is the code's."""

@@ -7,7 +7,7 @@ import gc
 import io
 import os
 import stat
-from typing import Any
+from typing import Any, NoReturn
 
 _BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
@@ -29,6 +29,14 @@ def finish(shell: Any) -> None:
         flush_files()
 
 
+def end_fork(status: int) -> NoReturn:
+    """End a child that the code forked, with what its open files buffer."""
+    try:
+        flush_files()
+    finally:
+        os._exit(status)
+
+
 def flush_files() -> None:
     """Write what open regular files buffer. Pipes get nothing more: their readers may have stopped."""
     if not _has_files():
@@ -41,7 +49,10 @@ def flush_files() -> None:
 
 
 def _has_files() -> bool:
-    return any(_is_written(int(name)) for name in os.listdir("/proc/self/fd"))
+    try:
+        return any(_is_written(int(name)) for name in os.listdir("/proc/self/fd"))
+    except OSError:
+        return True  # code has used up the descriptors
 
 
 def _is_written(descriptor: int) -> bool:

@@ -34,6 +34,7 @@ class _State:
     was_noted = False
     raised = 0  # interrupts, in the code of this request
     rings = False
+    take_alarms: Callable[[], object] = staticmethod(lambda: None)
     shields = 0  # of the main thread: an interrupt is raised in no other
 
 
@@ -44,6 +45,11 @@ def ignore() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
     _State.was_noted = _State.rings = False
     _State.raised, _State.shields, _State.is_users = 0, 0, None
+
+
+def alarms_by(take: Callable[[], object]) -> None:
+    """Let `take` see to it that the signal of the timer comes here, and not to a handler of the code."""
+    _State.take_alarms = staticmethod(take)
 
 
 def expect() -> None:
@@ -192,6 +198,7 @@ def rings() -> bool:
 def raise_soon(seconds: float = AT_ONCE) -> None:
     """Interrupt the cell after a time in seconds, unless it has ended by then."""
     _State.was_noted, _State.rings = False, True
+    _State.take_alarms()
     signal.setitimer(signal.ITIMER_REAL, max(seconds, AT_ONCE), AGAIN)
 
 

@@ -28,7 +28,7 @@ from . import display, history, interrupts, libraries, magics, next_steps, plain
 from .cell_processes import cell_processes
 from .cells import CellShell
 from .countdown import Countdown
-from .finish import flush_files
+from .finish import end_fork
 from .interrupts import INTERRUPTIONS
 from .lazy_names import NAMES, LazyNames
 from .libraries import GUEST
@@ -272,8 +272,7 @@ class SandboxShell(CellShell):
         streams, publisher = (sys.stdout, sys.stderr), self.display_pub
         result = await super().run_cell_async(*args, **kwargs)
         if self.kernel and self.kernel.session.is_fork:  # a child that the code forked, at the end of its program
-            flush_files()
-            os._exit(0)
+            end_fork(0)
         if is_outermost:
             cell_processes.end()
             if interrupts.raised():  # perhaps between a change of the streams and the block that undoes it
@@ -421,8 +420,7 @@ class SandboxShell(CellShell):
             is_status = evalue.code is None or isinstance(evalue.code, int)
             status, stb = (evalue.code or 0, []) if is_status else (1, [str(evalue.code)])
         os.write(2, "".join(f"{line}\n" for line in stb).encode("utf-8", "backslashreplace"))
-        flush_files()
-        os._exit(status & 0xFF)
+        end_fork(status & 0xFF)
 
     def _goes_on(self) -> bool:
         """Return whether the code that shows an error continues; an error in showing its result ends it.

@@ -317,7 +317,7 @@ class OutputStream(io.TextIOBase):
         if self._is_fork:  # it is the parent's
             return True
         is_open = True
-        with self._printed.lock, contextlib.suppress(BlockingIOError):
+        with shield, self._printed.lock, contextlib.suppress(BlockingIOError):
             while most > 0 and is_open:
                 data = os.read(self.pipe, PIPE_BYTES)
                 is_open = bool(data)  # or code has closed the descriptor

@@ -80,6 +80,8 @@ def is_end_mark(token: str) -> bool:
     return is_of_template or _END.search(name) is not None
 
 
+_SUBSCRIPT = re.compile(r"\[[A-Z_][A-Z0-9_]*\]")
+"""A token that may be an answer's own: `x[END]`, `see [EOS]`."""
 _SPOKEN_OF = re.compile(r"""[ `'"(]\Z""")
 MAX_BLANK_CHARS = 200  # characters of white space that are held back while a tag may still come
 _State = Literal["start", "inside", "between", "over"]
@@ -135,12 +137,8 @@ class ThinkingSplitter:
                 self._start()
 
     def unended(self) -> Iterator[Said]:
-        """Yield once more, as the answer, what was read as reasoning that no token began and none ended."""
-        if self._state != "inside" or self._has_closed or not self._thought:
-            return
-        if self._closing is _BARE_END:
-            yield TextDelta("".join((_BARE_SECTION, *self._thought)))
-        elif self._mode == "opened":
+        """Yield once more, as the answer, what was read as reasoning that an opening in the prompt began."""
+        if self._mode == "opened" and self._state == "inside" and not self._has_closed and self._thought:
             self.learned = "tagged"
             yield TextDelta("".join(self._thought))
 
@@ -262,7 +260,7 @@ class ThinkingSplitter:
                 end -= 1
             token = token_before(text, end)
             before = text[: end - len(token)][-1:] or (self._marks or [self._before])[-1][-1:]
-            is_said = token[:1] == "[" and (before.isalnum() or before in tuple(" _)]"))  # `x[END]`, `see [EOS]`
+            is_said = _SUBSCRIPT.fullmatch(token) and (before.isalnum() or before in tuple(" _)]"))
             if not token or is_said or not (self._is_mark(token) or (before == "\n" and _THOUGHT.search(token))):
                 return (0 if self._marks and not end else start), partial
             start = end = end - len(token)

@@ -361,8 +361,9 @@ class LiveSandbox(KernelHolder):
         if self.kernel and not self.has_ended and self.has_work_dir:
             with self.use():
                 self.kernel.finish()
-                for _ in self._after_run():
-                    pass
+                if self._mirror:
+                    with self._syncing:
+                        fetched(self._mirror, lambda: self.has_ended)
 
     def end(self, behind: Do) -> None:
         """End all code in the sandbox and remove it; in the background, by `behind`, if nothing can run in it any more.

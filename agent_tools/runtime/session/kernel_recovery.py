@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -73,11 +74,14 @@ class KernelRecovery:
         lost, self.lost = self.lost, None
         return lost
 
-    def after(self, ending: Died | TimedOut) -> Output:
-        """Wake the checkpoint of a kernel that ended in a run; return that ending with the state of the variables."""
-        variables, timeout, is_late = LOST, self.spec.limits.restart_timeout, isinstance(ending, TimedOut)
+    def after(self, ending: Died | TimedOut, left: float = math.inf) -> Output:
+        """Wake the checkpoint of a kernel that ended in a run; return that ending with the state of the variables.
+
+        `left` are the seconds that the run still had.
+        """
+        variables, timeout = LOST, min(self.spec.limits.restart_timeout, LATE_SECONDS + max(0.0, left))
         if self.sandbox and not self.is_condemned:
-            variables = self.sandbox.wake_kernel(min(timeout, LATE_SECONDS) if is_late else timeout)
+            variables = self.sandbox.wake_kernel(timeout)
         if isinstance(ending, TimedOut):
             ending = replace(ending, state_kept=variables.kept)
         return replace(ending, variables=variables)

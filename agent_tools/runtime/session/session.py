@@ -79,6 +79,7 @@ class Session:
             if cancelled.is_set():
                 yield record.add(NOT_RUN)
             elif sandbox := self._sandbox:
+                ends = time.monotonic() + timeout
                 with self._reporting_again(lost), sandbox.root.running() as after_run:
                     with (  # the run is over before the lock is released, also where the reader leaves early
                         self._host_calls(kernel) as finished_calls,
@@ -94,7 +95,7 @@ class Session:
                         for output in finished_calls():
                             yield record.add(output)
                         if ending:
-                            yield record.add(self.recovery.after(ending))
+                            yield record.add(self.recovery.after(ending, ends - time.monotonic()))
                         record.connections = sandbox.root.take_connections()
                         for output in after_run():
                             yield record.add(output)
@@ -205,6 +206,7 @@ class Session:
 
         A kernel that runs nothing first finishes as a program does.
         """
+        self._refuse_host_function()
         if self._kernel_now() and self._lock.acquire_now():
             try:
                 self.recovery.is_condemned = True  # first: the next use must not meet what has finished

@@ -57,6 +57,7 @@ async def _execute(
     check_language(language)
     box, stop = await call.here(), CodeRun()
     call.wire.runs[stop] = box.place
+    call.wire.ensure_timed(box)
     context = None if context_id in (None, "", DEFAULT) else context_of(call, box, str(context_id)).it
     lines = iterate_in_thread(_lines(call, box, context, code, env_vars or {}, stop), stop.cancel)
     await while_connected(call.request, anext(lines, ""))  # wait for the sandbox, or for its failure

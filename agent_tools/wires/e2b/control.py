@@ -86,7 +86,10 @@ async def _create(
     if len(state.model_dump_json()) > MAX_STATE:
         raise HTTPException(400, f"metadata and envVars have more than {MAX_STATE:,} characters.")
     volumes = asked_volumes(call, volumeMounts or [])
-    box = await aside(_made, call, state, allow_internet_access is not False, volumes)
+    box, is_new = await aside(_made, call, state, allow_internet_access is not False, volumes)
+    if not is_new:  # the client asks again
+        await call.resume(box, timeout)
+        return Json(_described(call, box), 201)
     try:
         await call.use(lambda _: None, box)
     except BaseException:
@@ -99,19 +102,20 @@ async def _create(
 ROUTES.on("POST", "/sandboxes")(_create)
 
 
-def _made(call: E2BRequest, state: E2BState, has_internet: bool, volumes: str) -> E2BSandbox:
+def _made(call: E2BRequest, state: E2BState, has_internet: bool, volumes: str) -> tuple[E2BSandbox, bool]:
+    """Return the sandbox, and whether it is new: not that of an earlier request with the same key."""
     call.wire.all_of(call.owner)  # which forgets those that are gone
     containers, key = call.wire.containers, call.request.headers.get("idempotency-key")
     id_ = f"i{digest(call.owner, key)[:24] if key else secrets.token_hex(12)}"
-    if key and (known := call.wire.find(call.owner, id_)):  # the client asks again
-        return known
+    if key and (known := call.wire.find(call.owner, id_)):
+        return known, False
     domains = tuple(containers.config.allowed_domains) if has_internet else ()
     idle = call.wire.idle_minutes(state)
     spec = ContainerSpec(id_, idle_minutes=idle, domains=domains, origin=ORIGIN, volumes=volumes)
     row: ContainerRecord = containers.create(call.owner, spec, id_)
     value = state.model_dump_json()
     call.wire.rows.add(WireValue(id=f"e2b-{id_}", owner=call.owner, created_at=row.created_at, value=value))
-    return E2BSandbox(row, state)
+    return E2BSandbox(row, state), True
 
 
 @ROUTES.on("GET", "/v2/sandboxes")

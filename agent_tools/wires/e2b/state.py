@@ -149,6 +149,11 @@ class E2BWire:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def ensure_timed(self, box: E2BSandbox) -> None:
+        """As `time`, for a sandbox that another process may have timed."""
+        if box.id not in self._timers:
+            self.time(box)
+
     def _forget_timer(self, id_: str) -> None:
         if timer := self._timers.pop(id_, None):
             timer.cancel()

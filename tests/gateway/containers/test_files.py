@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import tracemalloc
+from unittest.mock import Mock
 
 import httpx
 import openai
@@ -212,6 +215,16 @@ def test_a_file_that_grows_while_it_is_sent_is_sent_as_it_was(new_gateway: NewGa
         with open(gateway.services.containers.folder(id_) / "a.bin", "ab") as more:
             more.write(b"b" * 1000)
         assert answer.read() == b"a" * 8 * MIB
+
+
+def test_files_that_cannot_be_read_now_keep_their_ids(new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = new_gateway({})
+    files, container = gateway.services.files, gateway.client().containers.create(name="c").id
+    kept = files.put(container, "sub/z", io.BytesIO(b"x")).id
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", Mock(side_effect=OSError(errno.EMFILE, "too many open files")))
+        assert files.listed(container)[0] == []
+    assert [each.id for each in files.listed(container)[0]] == [kept]
 
 
 @pytest.mark.parametrize("beyond", [0, 10_001], ids=["all are looked at", "not all"])

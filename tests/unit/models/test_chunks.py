@@ -470,15 +470,6 @@ def test_a_reply_without_an_end_of_thinking_is_the_answer_after_all() -> None:
     assert found == [ReasoningDelta("I do"), Finish("length")]
 
 
-def test_an_answer_that_begins_like_a_section_without_its_end_is_said() -> None:
-    reader = ChunkReader()
-    found = list(
-        reader.read({"choices": [{"delta": {"content": "analysisResult holds it."}, "finish_reason": "stop"}]})
-    )
-    found += reader.finish()
-    assert [each.text for each in found if isinstance(each, TextDelta)] == ["analysisResult holds it."]
-
-
 def test_a_reader_is_freed_with_its_last_reference() -> None:
     gc.disable()
     try:

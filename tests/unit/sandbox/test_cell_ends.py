@@ -86,3 +86,18 @@ def test_a_forked_child_writes_its_open_files_at_its_end(sandbox: Sandbox, end: 
     code = f"import os\nchild = os.fork()\nif child == 0:\n    f = open('f.txt', 'w')\n    f.write('written'){end}"
     sandbox.run_code(f"{code}\nelse:\n    os.waitpid(child, 0)")
     assert sandbox.read_file("f.txt") == b"written"
+
+
+def test_a_fork_without_descriptors_ends_with_its_cell(sandbox: Sandbox) -> None:
+    code = f"{FEW}import os\nuse_up()\npid = os.fork()\nif pid: print(os.waitpid(pid, 0)[1])"
+    assert sandbox.run_code(code).stdout == "0\n"
+    assert sandbox.run_code("1 + 1").value == 2
+
+
+def test_printing_code_with_a_handler_of_its_own_for_alarms_is_interrupted(sandbox: Sandbox) -> None:
+    sandbox.run_code("x = 1")
+    code = "import signal\nx = 2\nsignal.signal(signal.SIGALRM, lambda *_: None)\nwhile True: print(1, flush=True)"
+    error = sandbox.run_code(code, timeout=0.5).error
+    assert isinstance(error, TimedOut)
+    assert error.state_kept
+    assert sandbox.run_code("x").value == 2

@@ -12,9 +12,11 @@ import pytest
 
 from agent_tools import Sandbox
 from agent_tools.results.execution import Died, Display, Error, Result, Stream, TimedOut
+from agent_tools.results.variables import Variables
 from agent_tools.runtime.kernel.channel import KernelChannel
 from agent_tools.runtime.kernel.protocol import KernelMessage
 from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sandbox.sandbox import LiveSandbox
 
 SYS_EXIT = 60 if platform.machine() == "x86_64" else 93  # of one thread, exit(2)
 
@@ -504,6 +506,24 @@ def test_a_checkpoint_that_is_slow_to_go_on_after_a_crash_is_not_given_up(
         assert isinstance(died, Died)
         assert died.variables.kept is is_kept
         assert sandbox.run_code("x").value == 1
+
+
+@pytest.mark.parametrize(("timeout", "most"), [(1, 3), (60, 10)])
+def test_a_checkpoint_is_not_waited_for_beyond_the_time_limit(
+    process_runtime: Runtime, monkeypatch: pytest.MonkeyPatch, timeout: float, most: float
+) -> None:
+    waits: list[float] = []
+    wake_kernel = LiveSandbox.wake_kernel
+
+    def wake_kernel_in(sandbox: LiveSandbox, seconds: float) -> Variables:
+        waits.append(seconds)
+        return wake_kernel(sandbox, seconds)
+
+    monkeypatch.setattr(LiveSandbox, "wake_kernel", wake_kernel_in)
+    with Sandbox(runtime=process_runtime) as sandbox:
+        sandbox.run_code("import os")
+        assert isinstance(sandbox.run_code("os.kill(os.getpid(), 9)", timeout=timeout).error, Died)
+    assert waits == [pytest.approx(most, abs=1)]
 
 
 def test_what_the_caller_asks_for_does_not_hurry_as_the_replacement_of_a_crashed_kernel_does(

@@ -56,6 +56,11 @@ CASES = {
         "",
         [("python", "*a, b = [1, 2]\na")],
     ),
+    "bold labels with their stars apart": (
+        "**Action: **python\n**Action Input: **print(1)\na",
+        "",
+        [("python", "print(1)\na")],
+    ),
     "labels inside a line of code": (
         f"{MANY}print('Observation: 3')",
         "Thought: a",

@@ -150,6 +150,8 @@ def test_quoted_and_cut_calls_and_calls_of_other_functions_are_text(form: str) -
     ("text", "arguments"),
     [
         ("<|channel|>analysis to=python code<|message|>print(6 * 7)<|call|>", ["print(6 * 7)"]),
+        ("<|channel|>commentary to=python <|constrain|>json<|message|><|call|>", ["{}"]),
+        ("<|start|>assistant to=python<|channel|>commentary json<|message|>", ["{}"]),
         ("<|channel|>commentary to=python<|message|>{'a'}<|call|>" * 2, ["{'a'}"] * 2),
         (r"<|tool_call_begin|>python<|tool_call_argument_begin|>{'a' \d}<|tool_call_end|>", [r"{'a' \d}"]),
         ("[TOOL_CALLS]python[ARGS]{}[TOOL_CALLS]python{}", ["{}", "{}"]),
