@@ -52,7 +52,7 @@ class Limits:
     start_timeout: float = 60.0
     """Seconds until a sandbox and its kernel, a checkpoint or a fork must be ready."""
     restart_timeout: float = 10.0
-    """Seconds until a checkpoint (at most 2 after the time limit) or a fresh kernel in the same sandbox must be ready."""
+    """Seconds until a checkpoint (at most 2 after the time limit) or a fresh kernel in a sandbox must be ready."""
     pool_max_age: float = 3_600.0
     """The age at which a sandbox made ahead is replaced; after as long without a session, its pool keeps none ready."""
     max_code_bytes: int = MIB

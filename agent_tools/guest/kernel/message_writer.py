@@ -30,6 +30,7 @@ from ..wire.framing import pack_parts
 from .interrupts import shield
 
 ONE_PIECE = 16 * 1024  # bytes that a unix socket takes in one piece
+MOST_FROM_CHILDREN = 300  # messages, more than a socket has room for
 MAX_CHILD_MESSAGE = 128 * 1024  # bytes of a message of a forked child; a longer one is left out
 
 
@@ -92,10 +93,11 @@ class MessageWriter:
             self._has_room.notify_all()
 
     def pass_on(self) -> None:
-        """Queue a message of a forked child."""
-        message = self.from_children.recv(MAX_CHILD_MESSAGE, socket.MSG_DONTWAIT)
-        with self.lock:
-            self.queue.append(message)
+        """Queue the messages that forked children have sent: as many as the socket holds, since more may come."""
+        with shield, self.lock, contextlib.suppress(BlockingIOError):
+            for _ in range(0 if self.is_fork else MOST_FROM_CHILDREN):
+                self.queue.append(self.from_children.recv(MAX_CHILD_MESSAGE, socket.MSG_DONTWAIT))
+                self.rouse()
 
     def _write(self, message: bytes) -> int:
         """Write without waiting; return how many bytes went out: all, if the host has hung up."""

@@ -56,6 +56,7 @@ class WireSession(Session):
         self._parent: tuple[Any, bytes] = None, b""  # the latest parent header, and the same as JSON
         self.printed = UnsentText(writer.lock, self._publish)
         self.printed.await_room = writer.await_room
+        self.printed.read_children = writer.pass_on
 
     @property
     def is_fork(self) -> bool:

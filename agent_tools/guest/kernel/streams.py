@@ -68,6 +68,7 @@ class UnsentText:
         """True while the watcher sleeps until it is roused."""
         self.rouse: Callable[[], None] = lambda: None
         self.await_room: Callable[[], None] = lambda: None
+        self.read_children: Callable[[], None] = lambda: None
         self.sends_flushed: Callable[[], bool] = lambda: False
         """Whether flushed text is sent at once: in cells and between requests. The reply takes other text along."""
         self.is_outermost: Callable[[], bool] = lambda: True
@@ -113,10 +114,11 @@ class UnsentText:
             stream.set_parent(parent)
 
     def end_cell(self) -> None:
-        """Read the output of processes so far; restore a stream whose substitute would mute the code.
+        """Read the output of processes and forked children so far; restore a stream whose substitute mutes the code.
 
         A substitute that passes on to a stream stays: a logger that also writes a file, a wrapper for colours.
         """
+        self.read_children()
         for stream in self.streams:
             current: Any = getattr(sys, stream.channel, None)  # None after `del`
             is_left = current is not stream and self.is_outermost()

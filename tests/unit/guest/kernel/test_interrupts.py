@@ -25,6 +25,7 @@ from agent_tools.guest.wire.framing import pack_parts
 def a_state_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("was_noted", "raised", "rings", "shields"):
         monkeypatch.setattr(interrupts._State, name, type(getattr(interrupts._State, name))())
+    monkeypatch.setattr(interrupts._State, "take_alarms", staticmethod(lambda: None))
 
 
 def test_an_interrupt_waits_for_the_main_threads_work_alone() -> None:

@@ -42,6 +42,9 @@ class Kept:
     def flush(self) -> None:
         """Nothing waits."""
 
+    def pass_on(self) -> None:
+        pass
+
     def await_room(self) -> None:
         """There always is."""
 
@@ -278,6 +281,17 @@ def one_request(*, is_unwatched: bool) -> list[list[str]]:
         near.close()
         pieces = iter(lambda: far.recv(64 * 1024), b"")
         return [[json.loads(parts[0])["msg_type"] for _, parts in MessageReader(2**20).feed(piece)] for piece in pieces]
+
+
+def test_what_forked_children_have_sent_goes_out_before_the_reply_of_their_cell() -> None:
+    near, far = socket.socketpair()
+    writer = MessageWriter(near)
+    with near, far, writer.from_children, writer._to_parent:
+        session = WireSession(writer)
+        for message in (b"one", b"two"):
+            writer._to_parent.send(message)
+        session.printed.end_cell()
+        assert [*writer.queue] == [b"one", b"two"]
 
 
 def test_where_nobody_watches_only_outputs_and_the_reply_leave_in_one_piece() -> None:

@@ -16,8 +16,9 @@ import pytest
 from agent_tools.guest import commands
 from agent_tools.guest.checkpoints.datagrams import AWAKE
 from agent_tools.guest.checkpoints.keeper import COPY_ENDED, Copy
+from agent_tools.guest.pid1 import init as init_module
 from agent_tools.guest.pid1.helper_processes import HelperProcesses
-from agent_tools.guest.pid1.init import NO_ROOM, REAPED_AT_ONCE, Init
+from agent_tools.guest.pid1.init import NO_ROOM, Init
 from agent_tools.guest.processes import is_child
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked
 from tests.unit.guest.pid1.no_room import forbid_descriptors, forbid_processes
@@ -78,8 +79,9 @@ def told_of_a_short_life() -> list[Any]:
 
 def left_by_a_look() -> list[Any]:
     """Return whether children that ended are left by one look, and by one that waits for all."""
+    init_module.REAPED_AT_ONCE = 20  # in this process, which ends with the test
     init = Init(cast("Any", Host()), lambda *_: None, cast("Any", Reach()))
-    pids = [os.fork() or os._exit(0) for _ in range(REAPED_AT_ONCE + 1)]
+    pids = [os.fork() or os._exit(0) for _ in range(21)]
     for pid in pids:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     left = []

@@ -16,6 +16,7 @@ from agent_tools.guest.wire.framing import pack
 from agent_tools.guest.wire.words import Failed, write
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Died, Error, Notice, Omitted, Restarted, Stream, TimedOut
+from agent_tools.runtime.kernel import channel as channel_module
 from tests.fake_kernel import (
     ATTACK,
     CHANNELS,
@@ -389,7 +390,8 @@ def test_half_a_message_is_not_waited_for(new_tool: NewTool, row: Row) -> None:
     check(new_tool, row)
 
 
-def test_a_kernel_that_stops_reading_is_not_waited_for(new_tool: NewTool) -> None:
+def test_a_kernel_that_stops_reading_is_not_waited_for(new_tool: NewTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "SEND_SECONDS", 0.5)
     tool = new_tool(FakeEngine(in_turn(finishes, lambda turn: turn.kernel.ended.wait(LONG_ENOUGH) and None)))
     assert attacked(tool).outputs == ()
     started = time.monotonic()
