@@ -33,7 +33,7 @@ MAX_DETAILS = 4 * MIB  # of JSON, in one response
 _EVENT = 200  # bytes of an event beside its output
 
 ImageUrl = Callable[[Picture], Union[str, None]]
-"""Returns the URL at which a client can see a picture; None for one that is too large for the response."""
+"""Returns the URL at which a client can see a picture; None if it is too large for the response."""
 
 
 class Details:

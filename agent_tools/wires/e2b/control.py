@@ -103,7 +103,7 @@ ROUTES.on("POST", "/sandboxes")(_create)
 
 
 def _made(call: E2BRequest, state: E2BState, has_internet: bool, volumes: str) -> tuple[E2BSandbox, bool]:
-    """Return the sandbox, and whether it is new: not that of an earlier request with the same key."""
+    """Return a sandbox and True, or the one of an earlier request with the same key and False."""
     call.wire.all_of(call.owner)  # which forgets those that are gone
     containers, key = call.wire.containers, call.request.headers.get("idempotency-key")
     id_ = f"i{digest(call.owner, key)[:24] if key else secrets.token_hex(12)}"
