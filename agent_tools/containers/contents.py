@@ -94,8 +94,7 @@ class Contents:
         if not _is_inside(name):
             return None
         try:
-            with folder.open_parent(self._containers.folder(container_id), name) as (fd, last):
-                found = os.stat(last, dir_fd=fd, follow_symlinks=False)
+            last, found = self._facts(container_id, name)
         except OSError:
             return None
         return _info(last, name.rpartition("/")[0], found)
@@ -103,13 +102,17 @@ class Contents:
     def is_gone(self, container_id: str, name: str) -> bool:
         """Return whether there certainly is nothing of this name, where it might only be unreadable now."""
         try:
-            with folder.open_parent(self._containers.folder(container_id), name) as (fd, last):
-                os.stat(last, dir_fd=fd, follow_symlinks=False)
+            self._facts(container_id, name)
         except (FileNotFoundError, NotADirectoryError):
             return True
         except OSError:
             pass
         return False
+
+    def _facts(self, container_id: str, name: str) -> tuple[str, os.stat_result]:
+        """Return the last part of a name, and the facts of what it names, a link itself. Raises OSError."""
+        with folder.open_parent(self._containers.folder(container_id), name) as (fd, last):
+            return last, os.stat(last, dir_fd=fd, follow_symlinks=False)
 
     def delete(self, container_id: str, name: str) -> None:
         """Delete a file; a missing file is not an error."""

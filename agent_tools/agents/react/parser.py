@@ -34,9 +34,10 @@ _COLON = r"\**[ \t]*[:：]\**[ \t]*"
 _NAMES = rf"(Action(?!\s*Input)|Observation|Final\s+Answer){_COLON}"
 _LABEL = re.compile(rf"(?<![\w\"'`])(?:(?<!\*)\*+)?{_NAMES}")
 _INPUT = re.compile(rf"Action\s*Input{_COLON}(?:\*\*(?!\*)[ \t]*|\*\Z)?")  # no code begins with two stars
-_LINE_LABEL = re.compile(rf"[ \t]*\**(Action(?!\s*Input)|Observation|Final\s+Answer|Thought){_COLON}")
+_LINE_NAMES = rf"\**(Action(?!\s*Input)|Observation|Final\s+Answer|Thought){_COLON}"
+_LINE_LABEL = re.compile(rf"[ \t]*{_LINE_NAMES}")
 _CLOSED_BY_LABEL = re.compile(rf"([ \t]*```+)(?={_LINE_LABEL.pattern})")
-_LABEL_BEHIND = re.compile(rf"\s*\**(?:Action(?!\s*Input)|Observation|Final\s+Answer|Thought){_COLON}")
+_LABEL_BEHIND = re.compile(rf"\s*{_LINE_NAMES}")
 _FENCE = re.compile(r"[ \t]*(```+)([^`]*)$")
 _THOUGHT = re.compile(rf"\**Thought{_COLON}")
 _CUT_STOP_WORD = re.compile(r"(?:^|\n)\**Observ[a-z]*\**(?:[:：]\**)?\s*\Z")

@@ -1,4 +1,4 @@
-"""What Python does at its end, for a kernel that is ended between two runs: its process itself is killed."""
+"""The end of a program, for a kernel that is ended between two runs: its process itself is killed."""
 
 import atexit
 import contextlib
