@@ -55,6 +55,19 @@ def answer(seen: Seen) -> Answer:
     return events(*(CHAT if "chat" in seen.target else RESPONSE))
 
 
+class HeldRefusal:
+    """Answers 404; to a request for a chat once `is_free` is set, and sets `is_asked` before."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.is_free = threading.Event(), threading.Event()
+
+    def __call__(self, seen: Seen) -> Answer:
+        if "chat" in seen.target:
+            self.is_asked.set()
+            self.is_free.wait()
+        return Answer(status=404)
+
+
 class Recorder:
     """Serves in a thread. `seen` is all that came."""
 

@@ -13,7 +13,7 @@ import pytest
 from agent_tools.bodies.json_body import parsed
 from tests.gateway.asking import KEYS, until
 from tests.gateway.conftest import New
-from tests.recorder import CHAT, Answer, Recorder, Seen, connect, events
+from tests.recorder import CHAT, Answer, HeldRefusal, Recorder, Seen, connect, events
 
 BODY: dict[str, Any] = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "Hi."}]}
 TOOL = {"name": "read", "description": "Reads.", "input_schema": {"type": "object", "properties": {"path": {}}}}
@@ -269,20 +269,12 @@ def test_the_work_ends_with_its_client(new: New) -> None:
 
 def test_a_client_that_leaves_says_nothing_on_what_the_upstream_lacks(new: New) -> None:
     gateway, upstream = new(api_keys=KEYS)
-    is_asked, is_free = threading.Event(), threading.Event()
-
-    def answer(seen: Seen) -> Answer:
-        if "chat" in seen.target:
-            is_asked.set()
-            is_free.wait()
-        return Answer(status=404)
-
-    upstream.answer = answer
+    upstream.answer = held = HeldRefusal()
     with connect(gateway.url) as connection:
         body = json.dumps(BODY).encode()
         head = f"POST /v1/messages HTTP/1.1\r\nHost: h\r\nx-api-key: {KEYS[0]}\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
-        is_asked.wait()
+        held.is_asked.wait()
     until(lambda: gateway.app.state.jobs.active == 0)
-    is_free.set()
+    held.is_free.set()
     assert not gateway.services.upstream.has_no_messages

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, code, post, until
 from tests.gateway.conftest import New, NewGateway
 from tests.gateway.remote_mcp.server import tool_server
-from tests.recorder import Answer, Seen
+from tests.recorder import HeldRefusal
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -93,23 +92,15 @@ def test_a_refused_message_leaves_no_span_without_an_end(
     new: New, exporter: InMemorySpanExporter, tracing: TracerProvider
 ) -> None:
     gateway, upstream = new(tracing=tracing, max_responses=1)
-    is_asked, is_free = threading.Event(), threading.Event()
-
-    def answer(seen: Seen) -> Answer:
-        if "chat" in seen.target:
-            is_asked.set()
-            is_free.wait()
-        return Answer(status=404)
-
-    upstream.answer = answer
+    upstream.answer = held = HeldRefusal()
     tracing.add_span_processor(begun := Begun())
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}
     ask = partial(httpx.post, f"{gateway.url}/v1/messages", json=body, timeout=60)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(ask)
-        is_asked.wait()
+        held.is_asked.wait()
         assert ask().status_code == 429
-        is_free.set()
+        held.is_free.set()
         first.result()
     until(lambda: gateway.app.state.jobs.active == 0)
     assert begun.number == len(exporter.get_finished_spans())
